@@ -22,6 +22,7 @@
 #include "laconic/cli/simulate_command.hpp"
 #include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
+#include "laconic/config/run_config.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/data/synthetic.hpp"
 
@@ -50,6 +51,8 @@ struct ModelArguments {
   std::string device = "cpu";
   std::string dtype = "float32";
   int threads = 0;
+  std::string tp;      // of the tensor grid that holds it, as mesh.tp; empty: one process does
+  std::string method;  // as tensor.method; empty: its default
 };
 
 struct GenerateCommand {
@@ -148,6 +151,9 @@ using Command =
                  CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
+
+// What the words say of where and on which grid the model lies, as a configuration.
+RunConfig config_of(const ModelArguments& arguments);
 
 std::string version_text();  // "0.1.0 (commit 1bd9e6a2f0, libtorch 1.13.1)"
 

@@ -55,7 +55,7 @@ OpenedData open_for(const Weights& weights, const EvaluateCommand& command, RunC
 }
 
 // Translates all samples, and compares with what the data has.
-Bleu measure_bleu(const Weights& weights, const OpenedData& opened, const EvaluateCommand& command,
+Bleu measure_bleu(const UsedModel& model, const OpenedData& opened, const EvaluateCommand& command,
                   std::int64_t samples) {
   const std::string folder = tokeniser_folder_of(command.data);
   if (!has_tokeniser(folder))
@@ -64,17 +64,16 @@ Bleu measure_bleu(const Weights& weights, const OpenedData& opened, const Evalua
   TokenLists translations;
   for (std::int64_t first = 0; first < samples; first += command.batch) {
     const std::int64_t end = std::min(first + command.batch, samples);
-    for (Translation& t : translate(weights, sources_of(opened.data, first, end), rule))
+    for (Translation& t :
+         translate(model.weights, sources_of(opened.data, first, end), rule, model.ranks))
       translations.push_back(std::move(t.ids));
   }
   return bleu_of(opened.data, load_tokeniser(folder), translations);
 }
 
-}  // namespace
-
-int run_evaluate(const EvaluateCommand& command) {
-  const std::string folder = model_folder(command.model.path);
-  const Weights weights = load_model(command.model, folder);
+void evaluate_model(const EvaluateCommand& command, const UsedModel& model) {
+  const std::string& folder = model.folder;
+  const Weights& weights = model.weights;
   RunConfig config = config_for(weights, folder);
   const std::int64_t context = command.context > 0 ? command.context : config.model.context;
   config.model.context = context;
@@ -89,26 +88,28 @@ int run_evaluate(const EvaluateCommand& command) {
   if (command.stride > 0 && !is_causal(weights.family))
     throw ConfigError("--stride: windows overlap only where the next token is asked for");
   const OpenedData opened = open_for(weights, command, config);
-  World alone;
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
-  const Evaluation e =
-      evaluate([&](const Batch& batch, std::uint64_t,
-                   const Pass& pass) { return forward_loss(weights, batch, pass); },
-               opened.data,
-               {.task = opened.task,
-                .samples = command.samples,
-                .batch = command.batch,
-                .device = weights.device(),
-                .bytes_of_token = bytes_of_token},
-               alone);
+  const Evaluation e = evaluate(
+      [&](const Batch& batch, std::uint64_t, Pass pass) {
+        pass.grid = model.ranks.grid;
+        return forward_loss(weights, batch, pass);
+      },
+      opened.data,
+      {.task = opened.task,
+       .samples = command.samples,
+       .batch = command.batch,
+       .device = weights.device(),
+       .bytes_of_token = bytes_of_token},
+      *model.ranks.world);
   std::string numbers;
   if (e.has_perplexity) numbers += fmt::format(" | perplexity {:.4f}", e.perplexity());
   if (e.bits_per_byte) numbers += fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte);
   for (const auto& [name, value] : e.metrics) numbers += fmt::format(" | {} {:.4f}", name, value);
-  fmt::print("{}: loss {:.6f}{} | {} samples of {} tokens{} in {}\n", folder, e.loss, numbers,
-             with_commas(e.samples), context,
-             command.stride > 0 ? fmt::format(", stride {}", command.stride) : "",
-             human_seconds(e.seconds));
+  if (model.ranks.is_first())
+    fmt::print("{}: loss {:.6f}{} | {} samples of {} tokens{} in {}\n", folder, e.loss, numbers,
+               with_commas(e.samples), context,
+               command.stride > 0 ? fmt::format(", stride {}", command.stride) : "",
+               human_seconds(e.seconds));
   nlohmann::ordered_json json = {{"command", "evaluate"},
                                  {"model", folder},
                                  {"data", command.data},
@@ -123,12 +124,18 @@ int run_evaluate(const EvaluateCommand& command) {
   if (e.bits_per_byte) json["bits_per_byte"] = *e.bits_per_byte;
   for (const auto& [name, value] : e.metrics) json["metrics"][name] = value;
   if (std::holds_alternative<Translate>(opened.task)) {
-    const Bleu score = measure_bleu(weights, opened, command, e.samples);
-    fmt::print("{}\n", to_text(score));
+    const Bleu score = measure_bleu(model, opened, command, e.samples);
+    if (model.ranks.is_first()) fmt::print("{}\n", to_text(score));
     json["metrics"]["bleu"] = score.score;
     json["bleu_signature"] = bleu_signature(std::vector<std::vector<std::string>>(1, {""}));
   }
-  write_json(command.json, json);
+  write_json(command.json, json, model.ranks);
+}
+
+}  // namespace
+
+int run_evaluate(const EvaluateCommand& command) {
+  with_model(command.model, [&](const UsedModel& model) { evaluate_model(command, model); });
   return 0;
 }
 

@@ -37,7 +37,7 @@ void try_to(const Act& act) {
 
 Flights::Flights(World& world, const std::string& run_folder, Store* store)
     : world_(world),
-      folder_(run_folder + "/flight"),
+      folder_(run_folder.empty() ? "" : run_folder + "/flight"),
       store_(store),
       since_(fs::file_time_type::clock::now()) {}
 
@@ -49,9 +49,10 @@ std::string Flights::explain(const std::string& error) {
   const auto writer = std::find_if(flights.begin(), flights.end(),
                                    [](const Flight& flight) { return !flight.is_cause; });
   if (writer->rank != mine.rank) return error;
+  const std::string told = fmt::format("{}\n{}", error, text.substr(0, text.find('\n')));
+  if (folder_.empty()) return told;
   try_to([&] { write_atomically(folder_ + "/verdict.txt", text); });
-  return fmt::format("{}\n{}\n(the records of {} ranks are in {})", error,
-                     text.substr(0, text.find('\n')), flights.size(), folder_);
+  return fmt::format("{}\n(the records of {} ranks are in {})", told, flights.size(), folder_);
 }
 
 void Flights::leave_cause(const std::string& error) {
@@ -75,10 +76,11 @@ Flight Flights::flight_of(const std::string& error) const {
 
 void Flights::leave(const Flight& flight) const {
   const std::string json = to_json(flight);
-  try_to([&] {
-    fs::create_directories(folder_);
-    write_atomically(file_of(flight.rank), json);
-  });
+  if (!folder_.empty())
+    try_to([&] {
+      fs::create_directories(folder_);
+      write_atomically(file_of(flight.rank), json);
+    });
   if (store_ != nullptr)
     try_to(
         [&] { store_->set(key_of(flight.rank), as_bytes(std::span(json.data(), json.size()))); });
@@ -88,7 +90,7 @@ std::optional<Flight> Flights::find(Rank rank) const {
   std::optional<Flight> found;
   try_to([&] {
     const std::string path = file_of(rank);
-    if (fs::exists(path) && fs::last_write_time(path) >= since_)
+    if (!folder_.empty() && fs::exists(path) && fs::last_write_time(path) >= since_)
       found = parse_flight(MappedFile(path).text());
   });
   if (found || store_ == nullptr) return found;

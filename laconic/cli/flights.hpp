@@ -3,7 +3,7 @@
 //   FOLDER/flight/rank-3.json   what rank 3 did last (engine/recorder.hpp)
 //   FOLDER/flight/verdict.txt   what all of them say
 //
-// Records go through the folder and through the rendezvous' store: either may be
+// Records go through the folder, if there is one, and through the rendezvous' store: either may be
 // out of reach, and the store goes with rank 0. Nothing here throws: it must not
 // hide the failure that brought us here.
 #pragma once
@@ -19,7 +19,8 @@ namespace laconic {
 
 class Flights {
  public:
-  // `store` may be null. Records that are older than this object are not believed.
+  // The folder may be empty, and `store` null. Records that are older than this object are not
+  // believed.
   Flights(World& world, const std::string& run_folder, Store* store);
 
   // This rank has lost another: leaves its record, waits some seconds for those of the others, and

@@ -25,6 +25,7 @@
 #include "laconic/cli/measured_config.hpp"
 #include "laconic/cli/subject_config.hpp"
 #include "laconic/cli/train_plan.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/launch/local.hpp"
@@ -86,17 +87,13 @@ void require_vacant_folder(const TrainCommand& command, const RunConfig& config,
   refuse(check_vacant(config.run.folder, command.resume, command.overwrite));
 }
 
-int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
-  const RunLock lock(config.run.folder);
-  if (!lock.note().empty()) fmt::print(stderr, "laconic: {}\n", lock.note());
+// The same words for so many ranks on this machine, which share its cores.
+LaunchSpec launch_spec(const RunConfig& config, int workers, char** argv) {
   LaunchSpec spec{.program = worker_program(),
                   .environment = current_environment(),
                   .ranks = workers,
                   .port = static_cast<int>(config.network.port),
-                  .max_restarts = command.max_restarts,
                   .patience = {.grace_seconds = config.network.deadline + kSecondsToEnd},
-                  .log_folder = config.run.folder,
-                  .checkpoints_folder = config.run.folder + "/checkpoints",
                   .is_terminal = is_live_terminal(stdout) && is_live_terminal(stderr),
                   .has_colour = wants_colour(stdout) && wants_colour(stderr),
                   .serves_forks = true};
@@ -106,7 +103,34 @@ int launch_workers(const TrainCommand& command, const RunConfig& config, int wor
                                              : std::max(1, usable_threads(cpu) / workers);
   for (const EnvironmentSetting& s : settings_of_worker(cpu, threads))
     spec.environment[s.name] = s.value;
+  return spec;
+}
+
+int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
+  const RunLock lock(config.run.folder);
+  if (!lock.note().empty()) fmt::print(stderr, "laconic: {}\n", lock.note());
+  LaunchSpec spec = launch_spec(config, workers, argv);
+  spec.max_restarts = command.max_restarts;
+  spec.log_folder = config.run.folder;
+  spec.checkpoints_folder = config.run.folder + "/checkpoints";
   spec.environment[kLockVariable] = lock.token();
+  return launch_local(spec);
+}
+
+// A model that is there, used by this process, or by the ranks of the grid that the words ask for.
+int run_model(const ModelArguments& model, bool reads_input, char** argv) {
+  const RunConfig config = config_of(model);
+  refuse(check_grid_texts(config));
+  const int workers = tp_size(mesh_of(config));
+  const std::optional<Place> place = find_place(current_environment());
+  if (place || workers == 1)
+    return become_worker(argv, model.threads, workers > 1 ? place->local_size : 1);
+  LaunchSpec spec = launch_spec(config, workers, argv);
+  spec.tells_once = true;
+  if (reads_input) spec.input = STDIN_FILENO;
+  if (reads_input && ::isatty(STDIN_FILENO) != 0)
+    refuse(
+        {{"--tp", "the ranks of a grid cannot read from a terminal: give them a file or a pipe"}});
   return launch_local(spec);
 }
 
@@ -326,13 +350,13 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<MeasureCommand>(&command)) return run_measure(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
-    return become_worker(argv, c->model.threads);
+    return run_model(c->model, c->reads_stdin, argv);
   if (const auto* c = std::get_if<EvaluateCommand>(&command))
-    return become_worker(argv, c->model.threads);
+    return run_model(c->model, /*reads_input=*/false, argv);
   if (const auto* c = std::get_if<PredictCommand>(&command))
-    return become_worker(argv, c->model.threads);
+    return run_model(c->model, c->input == "-", argv);
   if (const auto* c = std::get_if<ExportCommand>(&command))
-    return become_worker(argv, c->model.threads);
+    return run_model(c->model, /*reads_input=*/false, argv);
   return become_worker(argv, std::get<DoctorCommand>(command).threads);
 }
 

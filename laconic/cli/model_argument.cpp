@@ -8,6 +8,7 @@
 #include "laconic/cli/summary_argument.hpp"
 #include "laconic/config/device.hpp"
 #include "laconic/config/option.hpp"
+#include "laconic/layout/grid_plan.hpp"
 
 namespace laconic {
 
@@ -29,12 +30,33 @@ void add_model(CLI::App& verb, ModelArguments& model) {
   verb.add_option("--dtype", model.dtype, "of the arithmetic")
       ->check(CLI::IsMember(names_in(kRunPrecisionNames)))
       ->capture_default_str();
-  verb.add_option("--threads", model.threads, "compute threads; 0: one per available core")
+  verb.add_option("--threads", model.threads,
+                  "compute threads of a process; 0: one per available core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  auto* tp = verb.add_option("--tp", model.tp,
+                             "hold the model on a tensor grid of so many processes, or of these "
+                             "sizes along its three axes, as 2,2,2; default: one process")
+                 ->type_name("N|I,J,L");
+  verb.add_option("--method", model.method, "how the grid cuts; default: 3d")
+      ->check(CLI::IsMember(names_in(kTensorMethodNames)))
+      ->needs(tp);
 }
 
 }  // namespace
+
+RunConfig config_of(const ModelArguments& arguments) {
+  RunConfig config;
+  config.run.device = parse_device(arguments.device).value();
+  config.run.precision = value_in(kRunPrecisionNames, arguments.dtype).value();
+  config.run.threads = arguments.threads;
+  config.model.start = arguments.path;
+  if (!arguments.tp.empty()) config.mesh.tp = arguments.tp;
+  if (!arguments.method.empty())
+    config.tensor.method = *value_in(kTensorMethodNames, arguments.method);
+  config.network.preflight = false;
+  return config;
+}
 
 void add_words(CLI::App& verb, GenerateCommand& c) {
   add_model(verb, c.model);

@@ -85,11 +85,8 @@ nlohmann::ordered_json to_json(const GeneratedSample& sample) {
 // Continues prompts with one model, printing as it goes.
 class Writer {
  public:
-  explicit Writer(const GenerateCommand& command)
-      : command_(command),
-        folder_(model_folder(command.model.path)),
-        tokeniser_(find_tokeniser(command, folder_)),
-        weights_(load_model(command.model, folder_)) {
+  Writer(const GenerateCommand& command, const UsedModel& model)
+      : command_(command), model_(model), tokeniser_(find_tokeniser(command, model.folder)) {
     Problems problems;
     for (const std::string& stop : command.stops)
       if (stop.empty()) problems.push_back({"--stop", "is empty"});
@@ -103,13 +100,8 @@ class Writer {
 
   void write_prompts() {
     if (!command_.reads_stdin) return write_samples(command_.prompt);
-    if (command_.is_one_prompt) {
-      std::string all{std::istreambuf_iterator<char>(std::cin), {}};
-      if (all.ends_with('\n')) all.pop_back();
-      return write_samples(all);
-    }
-    for (std::string line; std::getline(std::cin, line);)
-      if (!trim(line).empty()) write_samples(line);
+    if (command_.is_one_prompt) return write_samples(read_all());
+    while (const std::optional<std::string> line = read_line()) write_samples(line);
     if (prompts_ == 0) throw ConfigError("--stdin: standard input has no line with a prompt");
   }
 
@@ -122,7 +114,7 @@ class Writer {
       tokens += sample.ids.size();
     }
     return {{"command", "generate"},
-            {"model", folder_},
+            {"model", model_.folder},
             {"prompt_ids", samples_.front().prompt},
             {"ids", samples_.front().ids},
             {"text", samples_.front().text},
@@ -132,17 +124,44 @@ class Writer {
   }
 
  private:
+  // On a grid rank 0 reads for all: no other has our standard input.
+  std::string read_all() const {
+    return model_.ranks.world->decide_on_rank_0([] {
+      std::string all{std::istreambuf_iterator<char>(std::cin), {}};
+      if (all.ends_with('\n')) all.pop_back();
+      return all;
+    });
+  }
+
+  // The next line that is not blank; none at the end.
+  std::optional<std::string> read_line() const {
+    const std::string line = model_.ranks.world->decide_on_rank_0([] {
+      for (std::string next; std::getline(std::cin, next);)
+        if (!trim(next).empty()) return next;
+      return std::string();
+    });
+    return line.empty() ? std::nullopt : std::optional(line);
+  }
+
+  // Rank 0 does.
+  void say(const std::string& text) const {
+    if (!model_.ranks.is_first()) return;
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+
   void write_samples(const std::optional<std::string>& prompt) {
     ++prompts_;
-    const std::vector<std::int64_t> ids = prompt_of(command_, prompt, tokeniser_, weights_.family);
+    const std::vector<std::int64_t> ids =
+        prompt_of(command_, prompt, tokeniser_, model_.weights.family);
     for (std::int64_t i = 0; i < command_.samples; ++i) {
       const std::uint64_t seed = static_cast<std::uint64_t>(command_.seed + i);
       const bool has_many_prompts = command_.reads_stdin && !command_.is_one_prompt;
       if (has_many_prompts || command_.samples > 1)
-        fmt::print("--- {}sample {} of {}, seed {} ---\n",
-                   has_many_prompts ? fmt::format("prompt {}, ", prompts_) : "", i + 1,
-                   command_.samples, seed);
-      fmt::print("{}", prompt.value_or(""));
+        say(fmt::format("--- {}sample {} of {}, seed {} ---\n",
+                        has_many_prompts ? fmt::format("prompt {}, ", prompts_) : "", i + 1,
+                        command_.samples, seed));
+      say(prompt.value_or(""));
       write_sample(ids, seed);
     }
   }
@@ -159,28 +178,28 @@ class Writer {
     StopText stop(command_.stops);
     const auto show = [&](const std::string& text) {
       if (tokeniser_) sample.text += text;
-      fmt::print("{}", text);
-      std::fflush(stdout);
+      say(text);
     };
     const Stopwatch watch;
-    sample.ids = generate(weights_, request, [&](std::int64_t id) {
-      show(tokeniser_ ? stop.add(text_of(*tokeniser_, id)) : fmt::format("{} ", id));
-      return !stop.is_stopped();
-    });
+    sample.ids = generate(
+        model_.weights, request,
+        [&](std::int64_t id) {
+          show(tokeniser_ ? stop.add(text_of(*tokeniser_, id)) : fmt::format("{} ", id));
+          return !stop.is_stopped();
+        },
+        model_.ranks);
     seconds_ += watch.seconds();
     show(stop.finish());
     const bool is_full = static_cast<std::int64_t>(sample.ids.size()) == command_.tokens;
     sample.ended_by = stop.is_stopped() ? "stop" : is_full ? "length" : "end";
-    fmt::print("\n");
-    if (command_.show_ids) fmt::print("ids: {}\n", fmt::join(sample.ids, ","));
-    std::fflush(stdout);
+    say("\n");
+    if (command_.show_ids) say(fmt::format("ids: {}\n", fmt::join(sample.ids, ",")));
     samples_.push_back(std::move(sample));
   }
 
   const GenerateCommand& command_;
-  std::string folder_;
+  const UsedModel& model_;
   std::optional<Tokeniser> tokeniser_;
-  Weights weights_;
   std::vector<GeneratedSample> samples_;
   std::int64_t prompts_ = 0;
   double seconds_ = 0;
@@ -189,32 +208,41 @@ class Writer {
 }  // namespace
 
 int run_generate(const GenerateCommand& command) {
-  Writer writer(command);
-  writer.write_prompts();
-  write_json(command.json, writer.summary());
+  with_model(command.model, [&](const UsedModel& model) {
+    Writer writer(command, model);
+    writer.write_prompts();
+    write_json(command.json, writer.summary(), model.ranks);
+  });
   return 0;
 }
 
+namespace {
+
+void export_model(const ExportCommand& command, const UsedModel& model) {
+  const Dtype dtype = value_in(kDtypeLongNames, command.dtype).value();
+  fs::create_directories(command.folder);
+  write_model(command.folder, model.weights,
+              {.dtype = dtype,
+               .max_shard_bytes = command.shard_bytes,
+               .facts = read_folder_facts(model.folder)});
+  if (has_tokeniser(model.folder)) load_tokeniser(model.folder).save(command.folder);
+  fmt::print("wrote {} ({}, {} parameters)\n", command.folder, command.dtype,
+             with_commas(parameter_count(model.weights.spec)));
+  if (!model.weights.spec.projections.empty())
+    fmt::print(
+        "its boundaries are projected, which no other program computes: config.json says so by its "
+        "model_type, and only Laconic reads this folder\n");
+}
+
+}  // namespace
+
 int run_export(const ExportCommand& command) {
-  const std::string folder = model_folder(command.model.path);
   if (fs::exists(command.folder) && !fs::is_empty(command.folder))
     throw ConfigError(
         fmt::format("{} exists and is not empty: choose another folder", command.folder));
   ModelArguments arguments = command.model;
   arguments.dtype = name_in(kRunPrecisionNames, RunPrecision::float64);  // holds every type exactly
-  const Weights weights = load_model(arguments, folder);
-  const Dtype dtype = value_in(kDtypeLongNames, command.dtype).value();
-  fs::create_directories(command.folder);
-  write_model(
-      command.folder, weights,
-      {.dtype = dtype, .max_shard_bytes = command.shard_bytes, .facts = read_folder_facts(folder)});
-  if (has_tokeniser(folder)) load_tokeniser(folder).save(command.folder);
-  fmt::print("wrote {} ({}, {} parameters)\n", command.folder, command.dtype,
-             with_commas(parameter_count(weights.spec)));
-  if (!weights.spec.projections.empty())
-    fmt::print(
-        "its boundaries are projected, which no other program computes: config.json says so by its "
-        "model_type, and only Laconic reads this folder\n");
+  with_model(arguments, [&](const UsedModel& model) { export_model(command, model); });
   return 0;
 }
 

@@ -5,11 +5,13 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/checkpoint/resume.hpp"
+#include "laconic/cli/rank.hpp"
 #include "laconic/file/atomic_file.hpp"
-#include "laconic/model/hugging_face.hpp"
+#include "laconic/launch/place.hpp"
 
 namespace laconic {
 
@@ -36,16 +38,41 @@ std::string model_folder(const std::string& path) {
   return latest;
 }
 
-Weights load_model(const ModelArguments& arguments, const std::string& folder) {
-  RunConfig config;
-  config.run.device = parse_device(arguments.device).value();
-  config.run.precision = value_in(kRunPrecisionNames, arguments.dtype).value();
-  if (arguments.threads > 0) at::set_num_threads(arguments.threads);
-  return read_model(folder, tensor_options(config));
+namespace {
+
+// Which folder is meant rank 0 finds out: a run may be writing checkpoints there.
+void use_in(World& world, const RunConfig& config, int local_rank, const UseModel& use) {
+  const std::string folder =
+      world.decide_on_rank_0([&] { return model_folder(config.model.start); });
+  use(load_model(folder, config, local_rank, world));
 }
 
-void write_json(const std::string& path, const nlohmann::ordered_json& json) {
-  if (!path.empty())
+}  // namespace
+
+void with_model(const ModelArguments& arguments, const UseModel& use) {
+  RunConfig config = config_of(arguments);
+  if (arguments.threads > 0) at::set_num_threads(arguments.threads);
+  const int ranks = tp_size(mesh_of(config));
+  if (ranks == 1) {
+    World alone;
+    return use_in(alone, config, 0, use);
+  }
+  const std::optional<Place> place = find_place(current_environment());
+  if (!place)
+    throw ConfigError(fmt::format(
+        "--tp {} needs {} ranks, and nobody has started any: laconic does", arguments.tp, ranks));
+  config.train.batch = ranks;  // which any grid divides: other numbers leave some ranks with less
+  config.run.folder.clear();   // no run, and nothing to keep
+  const RankWork work = [&](const TrainOptions& options, const PreflightReport&) {
+    use_in(*options.world, options.config, options.start.local_rank, use);
+    return TrainSummary();
+  };
+  train_as_rank({.config = config}, *place, work, /*introduces=*/false);
+}
+
+void write_json(const std::string& path, const nlohmann::ordered_json& json,
+                const ModelRanks& ranks) {
+  if (!path.empty() && ranks.is_first())
     write_atomically(path,
                      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

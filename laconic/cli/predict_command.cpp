@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -31,15 +33,12 @@ using Json = nlohmann::ordered_json;
 
 class Predictor {
  public:
-  explicit Predictor(const PredictCommand& command)
-      : command_(command),
-        folder_(model_folder(command.model.path)),
-        weights_(load_model(command.model, folder_)),
-        facts_(read_folder_facts(folder_)) {
+  Predictor(const PredictCommand& command, const UsedModel& model)
+      : weights_(model.weights), ranks_(model.ranks), facts_(read_folder_facts(model.folder)) {
     if (!command.tokeniser.empty())
       tokeniser_ = load_tokeniser(command.tokeniser);
-    else if (has_tokeniser(folder_))
-      tokeniser_ = load_tokeniser(folder_);
+    else if (has_tokeniser(model.folder))
+      tokeniser_ = load_tokeniser(model.folder);
     rule_.best = command.best;
     rule_.translation.beam = command.beam;
     rule_.translation.length_penalty = command.length_penalty;
@@ -54,9 +53,10 @@ class Predictor {
   }
 
   // Reads all lines before the first answer: a mistake in the last costs nothing then.
-  std::vector<PredictInput> read(std::istream& in, const std::string& name) const {
+  std::vector<PredictInput> read(const std::string& lines, const std::string& name) const {
     std::vector<PredictInput> questions;
     Problems problems;
+    std::istringstream in(lines);
     std::string line;
     for (int number = 1; std::getline(in, line); ++number) {
       if (trim(line).empty()) continue;
@@ -70,8 +70,9 @@ class Predictor {
     return questions;
   }
 
+  // Nothing where another rank has the answers.
   std::vector<Json> answer(const std::vector<PredictInput>& questions) const {
-    const std::vector<ModelAnswer> predictions = predict(weights_, questions, rule_);
+    const std::vector<ModelAnswer> predictions = predict(weights_, questions, rule_, ranks_);
     std::vector<Json> answers;
     for (std::size_t i = 0; i < predictions.size(); ++i)
       answers.push_back(to_json(questions[i], predictions[i]));
@@ -231,27 +232,29 @@ class Predictor {
     return json;
   }
 
-  const PredictCommand& command_;
-  std::string folder_;
-  Weights weights_;
+  const Weights& weights_;
+  const ModelRanks ranks_;
   FolderFacts facts_;
   std::optional<Tokeniser> tokeniser_;
   PredictRule rule_;
   std::int64_t end_ = -1;
 };
 
-}  // namespace
-
-int run_predict(const PredictCommand& command) {
-  const Predictor predictor(command);
-  std::ifstream file;
-  const bool is_stdin = command.input == "-";
-  if (!is_stdin) {
-    file.open(command.input);
+// All of it. On a grid rank 0 reads for all: no other has our standard input.
+std::string read_input(const PredictCommand& command, World& world) {
+  return world.decide_on_rank_0([&] {
+    if (command.input == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+    std::ifstream file(command.input);
     if (!file) throw FileError(command.input, "", "cannot be read");
-  }
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  });
+}
+
+void answer_all(const PredictCommand& command, const UsedModel& model) {
+  const Predictor predictor(command, model);
   const std::vector<PredictInput> questions =
-      predictor.read(is_stdin ? std::cin : file, is_stdin ? "standard input" : command.input);
+      predictor.read(read_input(command, *model.ranks.world),
+                     command.input == "-" ? "standard input" : command.input);
   std::string lines;
   const auto step = static_cast<std::size_t>(command.batch);
   for (std::size_t first = 0; first < questions.size(); first += step) {
@@ -266,10 +269,15 @@ int run_predict(const PredictCommand& command) {
         lines += line;
     }
   }
-  if (!command.json.empty()) {
-    write_atomically(command.json, lines);
-    fmt::print("{} answers in {}\n", questions.size(), command.json);
-  }
+  if (command.json.empty() || !model.ranks.is_first()) return;
+  write_atomically(command.json, lines);
+  fmt::print("{} answers in {}\n", questions.size(), command.json);
+}
+
+}  // namespace
+
+int run_predict(const PredictCommand& command) {
+  with_model(command.model, [&](const UsedModel& model) { answer_all(command, model); });
   return 0;
 }
 

@@ -157,8 +157,8 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
 
 // Throws ConfigError where ranks were told different things, and PeerLost where they do not hear of
 // each other. What the pre-flight sends is counted like all else.
-PreflightReport look_at_network(Transport& transport, const RunConfig& config, const Place& place,
-                                Meter& meter, bool measures) {
+PreflightReport look_at_network(Transport& transport, const RunConfig& config, Meter& meter,
+                                bool measures) {
   const std::string text = common_text(config);
   const PreflightReport report = preflight(transport,
                                            {.rank = transport.rank(),
@@ -175,11 +175,12 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
     throw PeerLost(
         -1, fmt::format("not all ranks can talk to each other:\n{}", to_text(report.problems)));
   refuse(report.problems);
-  if (transport.rank() == 0) {
-    fmt::print("{}\n{}", to_text(place), to_text(report));
-    std::fflush(stdout);
-  }
   return report;
+}
+
+void introduce(const Place& place, const PreflightReport& report) {
+  fmt::print("{}\n{}", to_text(place), to_text(report));
+  std::fflush(stdout);
 }
 
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store,
@@ -217,7 +218,8 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 
 // What cannot be is said last, when it is known that all ranks were told the same: a rank that went
 // at once would leave the others to wait for it, and nobody would learn what the difference was.
-TrainSummary train_as_rank(TrainOptions options, const Place& place, const RankWork& work) {
+TrainSummary train_as_rank(TrainOptions options, const Place& place, const RankWork& work,
+                           bool introduces) {
   const RunConfig& config = options.config;
   const Problems impossible = find_impossible(config, place.size);
   options.start.local_rank = place.local_rank;
@@ -232,7 +234,8 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place, const RankW
     if (row.traits.meets_at_store) store = meet(meeting);
     transport = row.connect(place, meeting, store.get());
     if (impossible.empty()) transport = decorated(std::move(transport), config.network);
-    report = look_at_network(*transport, config, place, before, impossible.empty());
+    report = look_at_network(*transport, config, before, impossible.empty());
+    if (introduces && place.rank == 0) introduce(place, report);
     if (impossible.empty()) options.link = facts_of(report, mesh_of(config));
   } catch (const ConfigError& error) {
     Problems problems = error.problems();

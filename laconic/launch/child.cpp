@@ -37,7 +37,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 // In the child, before exec. Signals that we block to read them are not blocked there.
-void prepare(pid_t parent, const ChildPipes& pipes) {
+void prepare(pid_t parent, int input, const ChildPipes& pipes) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotStart);  // it died before the line above
   ::setpgid(0, 0);
@@ -46,8 +46,8 @@ void prepare(pid_t parent, const ChildPipes& pipes) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  if (input < 0) input = ::open("/dev/null", O_RDONLY);
+  if (input > STDIN_FILENO) ::dup2(input, STDIN_FILENO);
   if (pipes.output.write >= 0) ::dup2(pipes.output.write, STDOUT_FILENO);
   if (pipes.error.write >= 0) ::dup2(pipes.error.write, STDERR_FILENO);
 }
@@ -74,7 +74,7 @@ Child::Child(const ChildSpec& spec) {
   pid_ = ::fork();
   if (pid_ < 0) throw SystemError(spec.program, "start", errno);
   if (pid_ == 0) {
-    prepare(parent, pipes);
+    prepare(parent, spec.input, pipes);
     ::execve(spec.program.c_str(), argv.data(), envp.data());
     fmt::print(stderr, "laconic: {}: cannot run: {}\n", spec.program, std::strerror(errno));
     ::_exit(kCannotStart);

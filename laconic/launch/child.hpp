@@ -3,7 +3,7 @@
 // It dies with us (PR_SET_PDEATHSIG), whatever ends us. It has a process group
 // of its own: Ctrl-C on a terminal reaches every process of the foreground
 // group, and a rank would take ours, passed on, for the second, which ends it
-// at once. Nothing to read on its standard input.
+// at once. Nothing to read on its standard input, unless it is given something.
 //
 // Requires: made by the thread that lives longest, since the kernel watches
 // that thread; and while no other thread runs, since between fork and exec it
@@ -25,6 +25,7 @@ struct ChildSpec {
   std::vector<std::string> words;  // argv, the name first
   Environment environment;         // all of it
   bool has_own_output = false;     // writes to our standard output and error itself
+  int input = -1;                  // a descriptor, its standard input; -1: nothing to read
 };
 
 inline constexpr int kCannotStart = 127;  // the exit code, as shells have it

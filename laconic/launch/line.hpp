@@ -15,7 +15,7 @@ namespace laconic {
 // them cut, so that a broken rank cannot fill our memory.
 class LineCutter {
  public:
-  static constexpr std::size_t kLongest = 64 << 10;
+  static constexpr std::size_t kLongest = 16 << 20;  // an answer of `predict` is one line
 
   std::vector<std::string> take(std::string_view bytes);  // whole lines, without their ends
   // What is left when no more comes; empty: nothing.

@@ -170,7 +170,11 @@ class Attempt {
         fmt::format("--- attempt {} of run {}, {}\n", environment.at("LACONIC_ATTEMPT"),
                     environment.at("LACONIC_RUN_ID"), utc_now());
     std::optional<ForkServer> server;
-    if (spec_.serves_forks) server.emplace(ChildSpec{spec_.program, words, environment});
+    if (spec_.serves_forks)
+      server.emplace(ChildSpec{.program = spec_.program,
+                               .words = words,
+                               .environment = environment,
+                               .input = spec_.input});
     for (int rank = 0; rank < spec_.ranks; ++rank)
       processes_.push_back({start_rank(rank, words, environment, server ? &*server : nullptr),
                             RankLog(spec_.log_folder, rank, title),
@@ -202,7 +206,7 @@ class Attempt {
     Environment variables = {{"RANK", number}, {"LOCAL_RANK", number}};
     if (server != nullptr) return server->start(variables, has_own_output);
     variables.insert(environment.begin(), environment.end());
-    ChildSpec child{spec_.program, words, std::move(variables), has_own_output};
+    ChildSpec child{spec_.program, words, std::move(variables), has_own_output, spec_.input};
     if (spec_.adapt) spec_.adapt(rank, child);
     return Child(child);
   }
@@ -301,7 +305,8 @@ class Attempt {
 
   // What all ranks complain of in the same words is told once; the logs have the rest.
   bool is_echo(int rank, const std::string& line) {
-    if (spec_.log_folder.empty() || complaints_.size() >= kMostComplaints) return false;
+    const bool tells_once = spec_.tells_once || !spec_.log_folder.empty();
+    if (!tells_once || complaints_.size() >= kMostComplaints) return false;
     return complaints_.emplace(line, rank).first->second != rank;
   }
 

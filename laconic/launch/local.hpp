@@ -37,6 +37,10 @@ struct LaunchSpec {
   std::string checkpoints_folder;  // of the run: tells whether there is one to resume from
   bool is_terminal = false;        // standard output and error are one whose cursor moves
   bool has_colour = false;
+  // What ranks have as their standard input, all the same: one alone may read it. -1: nothing. No
+  // terminal: nobody may read that who is in the background.
+  int input = -1;
+  bool tells_once = false;    // what all ranks complain of; with logs it always does
   bool serves_forks = false;  // the program begins with serve_forks(): it is loaded once for all
   // The last word on the process of a rank, where it is not like the others; may be empty, and must
   // be where the program serves forks.

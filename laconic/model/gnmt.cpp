@@ -117,13 +117,12 @@ at::Tensor logits_of(const GnmtShape&, BlockOps& ops, const at::Tensor& x) {
 }
 
 Seam encode_block(const GnmtShape& shape, const Weights& weights, std::int64_t block,
-                  const Seam& in, const Batch& batch, TargetCache& cache) {
+                  const Seam& in, const Batch& batch, TargetCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
   const GnmtBlocks blocks(shape);
-  if (block <= blocks.target) return forward_block(shape, weights, block, in, batch, {});
+  if (block <= blocks.target) return forward_block(shape, weights, block, in, batch, pass);
   if (block == blocks.head) return {};
   if (block > blocks.target + 1) return block + 1 == blocks.head ? Seam{in[1]} : in;
-  const Pass pass;
   BlockOps ops(weights, block, batch.samples(), in[0].size(1), pass);
   cache.memory_values[0] = in[0];
   cache.memory_keys[0] =
@@ -132,7 +131,7 @@ Seam encode_block(const GnmtShape& shape, const Weights& weights, std::int64_t b
 }
 
 Seam read_block(const GnmtShape& shape, const Weights& weights, std::int64_t number, const Seam& in,
-                const at::Tensor& ids, TargetCache& cache) {
+                const at::Tensor& ids, TargetCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
   const GnmtBlocks blocks(shape);
   const std::int64_t rows = ids.size(0);
@@ -143,7 +142,6 @@ Seam read_block(const GnmtShape& shape, const Weights& weights, std::int64_t num
     if (number < blocks.target) return {nothing};
     return {nothing, seam(weights.leaf(number, 0).index_select(0, ids))};
   }
-  const Pass pass;
   BlockOps ops(weights, number, rows, 1, pass);
   if (number == blocks.head) return {logits_of(shape, ops, in[0].view({rows, -1}))};
   const auto layer = static_cast<std::size_t>(blocks.decoder(number));

@@ -21,9 +21,9 @@ at::Tensor logits_of(const GnmtShape& shape, BlockOps& ops, const at::Tensor& x)
 
 // As in target_cache.hpp.
 Seam encode_block(const GnmtShape& shape, const Weights& weights, std::int64_t block,
-                  const Seam& in, const Batch& batch, TargetCache& cache);
+                  const Seam& in, const Batch& batch, TargetCache& cache, const Pass& pass);
 Seam read_block(const GnmtShape& shape, const Weights& weights, std::int64_t block, const Seam& in,
-                const at::Tensor& ids, TargetCache& cache);
+                const at::Tensor& ids, TargetCache& cache, const Pass& pass);
 
 // None.
 std::vector<at::Tensor> constants_of(const GnmtShape& shape, std::int64_t tokens,

@@ -41,12 +41,14 @@ NormAt norm_at(std::size_t weight) {
   return {weight, weight + 1};
 }
 
-at::Tensor embed(const GptShape& shape, BlockOps& ops, const at::Tensor& ids) {
+// `first` is the position of the first token.
+at::Tensor embed(const GptShape& shape, BlockOps& ops, const at::Tensor& ids,
+                 std::int64_t first = 0) {
   const std::int64_t tokens = ids.size(1), width = ops.stream_width(shape.width);
-  LACONIC_ASSERT(tokens <= shape.context,
-                 fmt::format("{} tokens, context {}", tokens, shape.context));
+  LACONIC_ASSERT(first + tokens <= shape.context,
+                 fmt::format("{} + {} tokens, context {}", first, tokens, shape.context));
   const at::Tensor rows = ops.table_rows(kTokens, ids);
-  const at::Tensor positions = ops.vector(kPositions).narrow(0, 0, tokens);
+  const at::Tensor positions = ops.vector(kPositions).narrow(0, first, tokens);
   const at::Tensor x = rows.view({-1, tokens, width}).add(positions).view({-1, width});
   const Dropout dropout = ops.stream_dropout(place(Site::embedding), shape.width);
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
@@ -74,13 +76,6 @@ at::Tensor layer(const GptShape& shape, BlockOps& ops, const at::Tensor& x) {
   });
 }
 
-// Without training: all parameters are whole.
-at::Tensor last_norm(const GptShape& shape, const Weights& weights, const at::Tensor& x) {
-  const std::int64_t head = shape.layers + 1;
-  return layer_norm(x, weights.leaf(head, kNorm), weights.leaf(head, kNorm + 1),
-                    shape.norm_epsilon);
-}
-
 }  // namespace
 
 Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t block,
@@ -98,36 +93,34 @@ at::Tensor logits_of(const GptShape& shape, BlockOps& ops, const at::Tensor& x) 
   return ops.logits(ops.norm(x, norm_at(kNorm), shape.norm_epsilon), kTable);
 }
 
-KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like) {
+KeyValueCache make_text_cache(const GptShape& shape, const Weights& weights, const Pass& pass) {
+  const BlockOps ops(weights, 1, 1, 1, pass);
   return make_cache({.layers = shape.layers,
-                     .heads = shape.heads,
-                     .key_heads = shape.heads,
-                     .context = shape.context,
+                     .heads = ops.heads(shape.heads),
+                     .key_heads = ops.heads(shape.heads),
+                     .context = ops.samples(RowsAt::inner) * shape.context,
                      .head_width = shape.width / shape.heads},
-                    like);
+                    weights.compute_options());
 }
 
 at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, KeyValueCache& cache) {
+                       std::span<const std::int64_t> ids, KeyValueCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  const at::Tensor& table = weights.leaf(0, kTokens);
-  const at::Tensor words =
-      at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).to(table.device());
-  at::Tensor x =
-      table.index_select(0, words).add(weights.leaf(0, kPositions).narrow(0, cache.length, rows));
-  const Pass pass;
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  const at::Tensor words = one_text(ids, weights.device());
+  BlockOps first(weights, 0, 1, tokens, pass);
+  at::Tensor x = embed(shape, first, words, cache.length);
   for (std::int64_t l = 0; l < shape.layers; ++l) {
-    BlockOps ops(weights, l + 1, 1, rows, pass);
+    BlockOps ops(weights, l + 1, 1, tokens, pass);
     x = layer_with(shape, ops, x, [&](const at::Tensor& qkv) {
       const std::vector<at::Tensor> parts = qkv.chunk(3, 1);
       return attend(cache, l, parts[0], parts[1], parts[2]);
     });
-    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words.view({1, -1}), cache.length})
-            .view({rows, -1});
+    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words, cache.length}).view_as(x);
   }
-  cache.length += rows;
-  return table.mv(last_norm(shape, weights, x.narrow(0, rows - 1, 1)).view({-1}));
+  cache.length += tokens;
+  BlockOps head(weights, shape.layers + 1, 1, 1, pass);
+  return logits_of(shape, head, last_rows(x, head.samples(RowsAt::stream), tokens)).view({-1});
 }
 
 std::vector<at::Tensor> constants_of(const GptShape&, std::int64_t, const at::TensorOptions&) {

@@ -18,12 +18,13 @@ Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t b
 // From what the last layer put out, by the operations of the head: [b * t, v].
 at::Tensor logits_of(const GptShape& shape, BlockOps& ops, const at::Tensor& x);
 
-KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like);
+// For one text, on a grid what this rank has of it.
+KeyValueCache make_text_cache(const GptShape& shape, const Weights& weights, const Pass& pass);
 
 // Runs `ids` of one text through the model behind what the cache holds, and adds them there.
-// Returns the logits [v] after the last one.
+// Returns the logits [v] after the last one, on a grid on every rank.
 at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, KeyValueCache& cache);
+                       std::span<const std::int64_t> ids, KeyValueCache& cache, const Pass& pass);
 
 // None.
 std::vector<at::Tensor> constants_of(const GptShape& shape, std::int64_t tokens,

@@ -274,8 +274,9 @@ std::vector<std::string> read_weights(const std::string& folder, Weights& weight
   return left;
 }
 
-Weights read_model(const std::string& folder, const at::TensorOptions& like) {
-  Weights weights = make_empty_weights(read_family(folder), like);
+Weights read_model(const std::string& folder, const at::TensorOptions& like,
+                   const GridPlace& place) {
+  Weights weights = make_empty_weights(read_family(folder), like, {}, 0, place);
   read_weights(folder, weights);
   return weights;
 }

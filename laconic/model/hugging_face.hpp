@@ -36,8 +36,9 @@ enum class HeadPolicy : std::uint8_t { same, exchangeable };
 std::vector<std::string> read_weights(const std::string& folder, Weights& weights,
                                       HeadPolicy policy = HeadPolicy::same);
 
-// Family and weights.
-Weights read_model(const std::string& folder, const at::TensorOptions& like);
+// Family and weights, of which a rank at `place` reads and holds its part.
+Weights read_model(const std::string& folder, const at::TensorOptions& like,
+                   const GridPlace& place = {});
 
 // What config.json tells beside the family.
 struct FolderFacts {

@@ -1,6 +1,7 @@
 #include "laconic/model/key_value_cache.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <cmath>
 #include <limits>
@@ -20,6 +21,7 @@ KeyValueCache make_cache(const CacheShape& shape, const at::TensorOptions& like)
 at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& q,
                   const at::Tensor& k, const at::Tensor& v) {
   const CacheShape& s = cache.shape;
+  if (q.size(0) == 0) return q;
   const std::int64_t rows = q.size(0), all = cache.length + rows, group = s.heads / s.key_heads;
   const auto by_head = [&](const at::Tensor& x) {  // [heads, rows, head width]
     return x.view({rows, -1, s.head_width}).transpose(0, 1);
@@ -42,6 +44,14 @@ at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& q,
       .view({s.heads, rows, s.head_width})
       .transpose(0, 1)
       .reshape({rows, s.heads * s.head_width});
+}
+
+at::Tensor one_text(std::span<const std::int64_t> ids, at::Device device) {
+  return at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).to(device).view({1, -1});
+}
+
+at::Tensor last_rows(const at::Tensor& x, std::int64_t samples, std::int64_t tokens) {
+  return x.view({samples, tokens, x.size(1)}).select(1, tokens - 1);
 }
 
 }  // namespace laconic

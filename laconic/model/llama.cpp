@@ -114,12 +114,6 @@ LlamaHead head_of(const LlamaShape& shape) {
   return {.norm = {0, {}}, .table = 1};
 }
 
-// Without training: all parameters are whole.
-at::Tensor last_norm(const LlamaShape& shape, const Weights& weights, const at::Tensor& x) {
-  return rms_norm(x, weights.leaf(shape.layers + 1, head_of(shape).norm.weight),
-                  shape.norm_epsilon);
-}
-
 }  // namespace
 
 Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t block,
@@ -139,39 +133,38 @@ at::Tensor logits_of(const LlamaShape& shape, BlockOps& ops, const at::Tensor& x
   return ops.logits(ops.norm(x, head.norm, shape.norm_epsilon), head.table);
 }
 
-KeyValueCache make_text_cache(const LlamaShape& shape, const at::TensorOptions& like) {
+KeyValueCache make_text_cache(const LlamaShape& shape, const Weights& weights, const Pass& pass) {
+  const BlockOps ops(weights, 1, 1, 1, pass);
   return make_cache({.layers = shape.layers,
-                     .heads = shape.heads,
-                     .key_heads = shape.key_heads,
-                     .context = shape.context,
+                     .heads = ops.heads(shape.heads),
+                     .key_heads = ops.heads(shape.key_heads),
+                     .context = ops.samples(RowsAt::inner) * shape.context,
                      .head_width = shape.head_width},
-                    like);
+                    weights.compute_options());
 }
 
 at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, KeyValueCache& cache) {
+                       std::span<const std::int64_t> ids, KeyValueCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  const at::Tensor& table = weights.leaf(0, 0);
-  const at::Tensor words =
-      at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).to(table.device());
-  const at::Tensor cosines = weights.constants[0].narrow(0, cache.length, rows);
-  const at::Tensor sines = weights.constants[1].narrow(0, cache.length, rows);
-  at::Tensor x = table.index_select(0, words);
-  const Pass pass;
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  const at::Tensor words = one_text(ids, weights.device());
+  const at::Tensor cosines = weights.constants[0].narrow(0, cache.length, tokens);
+  const at::Tensor sines = weights.constants[1].narrow(0, cache.length, tokens);
+  BlockOps first(weights, 0, 1, tokens, pass);
+  at::Tensor x = embed(shape, first, words);
   for (std::int64_t l = 0; l < shape.layers; ++l) {
+    BlockOps ops(weights, l + 1, 1, tokens, pass);
+    const std::int64_t texts = ops.samples(RowsAt::inner);
     const auto mix = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-      return attend(cache, l, rotate(q, 1, shape.heads, cosines, sines),
-                    rotate(k, 1, shape.key_heads, cosines, sines), v);
+      return attend(cache, l, rotate(q, texts, ops.heads(shape.heads), cosines, sines),
+                    rotate(k, texts, ops.heads(shape.key_heads), cosines, sines), v);
     };
-    BlockOps ops(weights, l + 1, 1, rows, pass);
     x = layer_with(shape, ops, x, mix);
-    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words.view({1, -1}), cache.length})
-            .view({rows, -1});
+    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words, cache.length}).view_as(x);
   }
-  cache.length += rows;
-  const at::Tensor& head = weights.leaf(shape.layers + 1, head_of(shape).table);
-  return head.mv(last_norm(shape, weights, x.narrow(0, rows - 1, 1)).view({-1}));
+  cache.length += tokens;
+  BlockOps head(weights, shape.layers + 1, 1, 1, pass);
+  return logits_of(shape, head, last_rows(x, head.samples(RowsAt::stream), tokens)).view({-1});
 }
 
 std::vector<at::Tensor> constants_of(const LlamaShape& shape, std::int64_t tokens,

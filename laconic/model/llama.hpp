@@ -19,11 +19,10 @@ Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t
 // From what the last layer put out, by the operations of the head: [b * t, v].
 at::Tensor logits_of(const LlamaShape& shape, BlockOps& ops, const at::Tensor& x);
 
-KeyValueCache make_text_cache(const LlamaShape& shape, const at::TensorOptions& like);
-
-// As gpt.hpp has it.
+// As gpt.hpp has both.
+KeyValueCache make_text_cache(const LlamaShape& shape, const Weights& weights, const Pass& pass);
 at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, KeyValueCache& cache);
+                       std::span<const std::int64_t> ids, KeyValueCache& cache, const Pass& pass);
 
 // Cosines and sines of the angles by which pairs turn: [tokens, head width / 2] each.
 std::vector<at::Tensor> constants_of(const LlamaShape& shape, std::int64_t tokens,

@@ -114,17 +114,16 @@ at::Tensor logits_of(const LstmShape&, BlockOps& ops, const at::Tensor& x) {
   return ops.logits(x, LstmLeaf::kSoftmax, LstmLeaf::kSoftmaxBias);
 }
 
-LstmCache make_text_cache(const LstmShape& shape, const at::TensorOptions&) {
+LstmCache make_text_cache(const LstmShape& shape, const Weights&, const Pass&) {
   return {.context = shape.context,
           .states = std::vector<LstmState>(static_cast<std::size_t>(shape.layers))};
 }
 
 at::Tensor read_tokens(const LstmShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, LstmCache& cache) {
+                       std::span<const std::int64_t> ids, LstmCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
   if (cache.length == 0) std::ranges::fill(cache.states, LstmState());
   const at::Tensor& table = weights.leaf(0, 0);
-  const Pass pass;
   at::Tensor x;
   for (const std::int64_t id : ids) {
     x = table.narrow(0, id, 1);

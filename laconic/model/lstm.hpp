@@ -26,12 +26,12 @@ struct LstmCache {
   std::int64_t length = 0;        // tokens; at 0 the states are not looked at
   std::vector<LstmState> states;  // by layer, of one row
 };
-LstmCache make_text_cache(const LstmShape& shape, const at::TensorOptions& like);
+LstmCache make_text_cache(const LstmShape& shape, const Weights& weights, const Pass& pass);
 
 // Runs `ids` of one text through the model behind what the cache holds, and adds them there.
 // Returns the logits [v] after the last one.
 at::Tensor read_tokens(const LstmShape& shape, const Weights& weights,
-                       std::span<const std::int64_t> ids, LstmCache& cache);
+                       std::span<const std::int64_t> ids, LstmCache& cache, const Pass& pass);
 
 // None.
 std::vector<at::Tensor> constants_of(const LstmShape& shape, std::int64_t tokens,

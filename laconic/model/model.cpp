@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "laconic/base/error.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/model/bert.hpp"
 #include "laconic/model/block_ops.hpp"
 #include "laconic/model/boundary.hpp"
@@ -112,6 +113,7 @@ void backward(const Seam& outputs, const Seam& gradients) {
 
 double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass) {
   const at::NoGradGuard no_grad;
+  GridPass on_grid(pass.grid, {PassKind::evaluation, 0});
   const std::int64_t head = block_count(weights.spec) - 1;
   Seam seam;
   for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, pass);
@@ -119,18 +121,23 @@ double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass
     const std::int64_t positions = batch["ids"].size(1), scored = batch["targets"].size(1);
     if (scored < positions) seam[0] = seam[0].narrow(1, positions - scored, scored).contiguous();
   }
-  return forward_block(weights, head, seam, batch, pass)[0].item<double>();
+  const Seam loss = forward_block(weights, head, seam, batch, pass);
+  on_grid.end();
+  return loss[0].item<double>();
 }
 
 at::Tensor forward_logits(const Weights& weights, const Batch& batch, const Pass& pass) {
   const at::NoGradGuard no_grad;
+  GridPass on_grid(pass.grid, {PassKind::evaluation, 0});
   const std::int64_t head = block_count(weights.spec) - 1;
   Seam seam;
   for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, pass);
   const at::Tensor x = lifted(weights, head, seam, batch)[0];  // [samples, tokens, width]
   BlockOps ops(weights, head, batch.samples(), x.size(1), pass);
-  return std::visit([&](const auto& shape) { return logits_of(shape, ops, x.flatten(0, 1)); },
-                    weights.family);
+  const at::Tensor logits = std::visit(
+      [&](const auto& shape) { return logits_of(shape, ops, x.flatten(0, 1)); }, weights.family);
+  on_grid.end();
+  return logits;
 }
 
 }  // namespace laconic

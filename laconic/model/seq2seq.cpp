@@ -116,19 +116,20 @@ at::Tensor feed_forward(Seq2SeqBlock& block, const at::Tensor& x) {
   });
 }
 
-// Rows of the table, as large as positions are, and the positions. Takes the positions' leaf where
-// they are learned.
+// Rows of the table, as large as positions are, and the positions from `first` on. Takes the
+// positions' leaf where they are learned.
 at::Tensor embed(Seq2SeqBlock& block, std::size_t table, const at::Tensor& ids, std::int64_t most,
-                 const Weights& weights) {
+                 const Weights& weights, std::int64_t first = 0) {
   const std::int64_t tokens = ids.size(1), width = block.ops.stream_width(block.shape.width);
-  LACONIC_ASSERT(tokens <= most, fmt::format("{} tokens, context {}", tokens, most));
+  LACONIC_ASSERT(first + tokens <= most,
+                 fmt::format("{} + {} tokens, context {}", first, tokens, most));
   const at::Tensor positions = block.shape.positions == PositionKind::learned
                                    ? block.ops.vector(block.leaves.tensor())
                                    : block.ops.stream_columns(weights.constants[0]);
   const at::Tensor rows =
       block.ops.table_rows(table, ids).mul(std::sqrt(static_cast<double>(block.shape.width)));
   const at::Tensor x =
-      rows.view({-1, tokens, width}).add(positions.narrow(0, 0, tokens)).view({-1, width});
+      rows.view({-1, tokens, width}).add(positions.narrow(0, first, tokens)).view({-1, width});
   return block.dropped(x, Seq2SeqSite::embedding);
 }
 
@@ -210,16 +211,25 @@ at::Tensor logits_of(const Seq2SeqShape& shape, BlockOps& ops, const at::Tensor&
 
 namespace {
 
-// [rows * tokens, d] as [rows, heads, tokens, head width].
-at::Tensor by_head(const at::Tensor& x, std::int64_t rows, std::int64_t heads) {
-  return x.view({rows, -1, heads, x.size(1) / heads}).transpose(1, 2);
+// What a rank has of rows and heads of a cache.
+struct HeldRows {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+};
+
+HeldRows held_rows(const Seq2SeqShape& shape, const BlockOps& ops) {
+  return {ops.samples(RowsAt::inner), ops.heads(shape.heads)};
+}
+
+// [rows * tokens, d] as [rows, heads, tokens, head width]. There may be no rows.
+at::Tensor by_head(const at::Tensor& x, const HeldRows& held, std::int64_t tokens) {
+  return x.view({held.rows, tokens, held.heads, x.size(1) / held.heads}).transpose(1, 2);
 }
 
 // One query a row and head; what is `hidden` is not seen.
 at::Tensor attend_to(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                      const at::Tensor& hidden) {
-  const std::int64_t rows = keys.size(0), heads = keys.size(1);
-  at::Tensor scores = by_head(q, rows, heads).matmul(keys.transpose(2, 3));
+  at::Tensor scores = by_head(q, {keys.size(0), keys.size(1)}, 1).matmul(keys.transpose(2, 3));
   scores = scores.div_(std::sqrt(static_cast<double>(keys.size(3))));
   if (hidden.defined())
     scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
@@ -229,64 +239,58 @@ at::Tensor attend_to(const at::Tensor& q, const at::Tensor& keys, const at::Tens
 }  // namespace
 
 Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
-                  const Seam& in, const Batch& batch, TargetCache& cache) {
+                  const Seam& in, const Batch& batch, TargetCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
   const std::int64_t target = shape.layers + 1, head = target + shape.decoder_layers + 1;
-  if (block <= target) return forward_block(shape, weights, block, in, batch, {});
+  if (block <= target) return forward_block(shape, weights, block, in, batch, pass);
   if (block == head) return {};
-  const std::int64_t rows = batch.samples();
-  const at::Tensor memory = in[0].view({-1, shape.width});
+  const std::int64_t tokens = batch["source"].size(1);
   const auto layer = static_cast<std::size_t>(block - target - 1);
-  const Pass pass;
-  BlockOps ops(weights, block, rows, batch["source"].size(1), pass);
+  BlockOps ops(weights, block, batch.samples(), tokens, pass);
+  const HeldRows held = held_rows(shape, ops);
+  const at::Tensor memory = in[0].view({-1, ops.stream_width(shape.width)});
   LeafReader leaves;
   attention_leaves(leaves);  // of the decoder's own tokens
   const AttentionLeaves across = attention_leaves(leaves);
   const Tensors kv = ops.linears(memory, {across.k, across.v});
-  cache.memory_keys[layer] = by_head(kv[0], rows, shape.heads).contiguous();
-  cache.memory_values[layer] = by_head(kv[1], rows, shape.heads).contiguous();
+  cache.memory_keys[layer] = by_head(kv[0], held, tokens).contiguous();
+  cache.memory_values[layer] = by_head(kv[1], held, tokens).contiguous();
   cache.keys[layer] = cache.values[layer] = cache.memory_keys[layer].narrow(2, 0, 0);
   return block + 1 == head ? Seam{in[1]} : in;
 }
 
 namespace {
 
-// Embeddings [rows, d] of the next tokens.
-at::Tensor embed_next(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
+// Embeddings [rows, d] of the next tokens, one for each row. What else the block has is passed
+// over.
+at::Tensor embed_next(Seq2SeqBlock& block, const Weights& weights, const at::Tensor& ids,
                       const TargetCache& cache) {
-  LACONIC_ASSERT(cache.length < shape.target_context,
-                 fmt::format("{} tokens, context {}", cache.length, shape.target_context));
-  const std::int64_t block = shape.layers + 1;
-  LeafReader embedding;
-  at::Tensor table,
-      positions = shape.positions == PositionKind::learned ? at::Tensor() : weights.constants[0];
-  const auto leaf = [&] { return weights.leaf(block, embedding.tensor()); };
-  if (is_input_shared(shape.sharing)) table = leaf();
-  if (shape.norm == NormPlace::pre) embedding.norm();
-  if (!is_input_shared(shape.sharing)) table = leaf();
-  if (!positions.defined()) positions = leaf();
-  return table.index_select(0, ids)
-      .mul(std::sqrt(static_cast<double>(shape.width)))
-      .add(positions[cache.length]);
+  const Seq2SeqShape& shape = block.shape;
+  std::size_t table = 0;
+  if (is_input_shared(shape.sharing)) table = block.leaves.tensor();
+  if (shape.norm == NormPlace::pre) block.leaves.norm();
+  if (!is_input_shared(shape.sharing)) table = block.leaves.tensor();
+  return embed(block, table, ids.view({-1, 1}), shape.target_context, weights, cache.length);
 }
 
 // One decoder, y [rows, d].
 at::Tensor decode_next(Seq2SeqBlock& block, at::Tensor y, std::size_t layer, TargetCache& cache) {
-  const std::int64_t rows = y.size(0), heads = block.shape.heads;
+  const HeldRows held = held_rows(block.shape, block.ops);
   const AttentionLeaves own = attention_leaves(block.leaves);
   y = residual(block, y, Seq2SeqSite::attention_output, own.norm, [&](const at::Tensor& from) {
     const Tensors qkv = block.ops.linears(from, {own.q, own.k, own.v});
     at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
-    keys = at::cat({keys, by_head(qkv[1], rows, heads)}, 2);
-    values = at::cat({values, by_head(qkv[2], rows, heads)}, 2);
+    keys = at::cat({keys, by_head(qkv[1], held, 1)}, 2);
+    values = at::cat({values, by_head(qkv[2], held, 1)}, 2);
     return block.ops.linear(attend_to(qkv[0], keys, values, {}), own.out);
   });
   const AttentionLeaves across = attention_leaves(block.leaves);
+  const at::Tensor padding = block.ops.rows_of(cache.padding, RowsAt::inner);
   y = residual(block, y, Seq2SeqSite::cross_attention_output, across.norm,
                [&](const at::Tensor& from) {
                  const at::Tensor mixed =
                      attend_to(block.ops.linear(from, across.q), cache.memory_keys[layer],
-                               cache.memory_values[layer], cache.padding);
+                               cache.memory_values[layer], padding);
                  return block.ops.linear(mixed, across.out);
                });
   return feed_forward(block, y);
@@ -295,22 +299,21 @@ at::Tensor decode_next(Seq2SeqBlock& block, at::Tensor y, std::size_t layer, Tar
 }  // namespace
 
 Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t number,
-                const Seam& in, const at::Tensor& ids, TargetCache& cache) {
+                const Seam& in, const at::Tensor& ids, TargetCache& cache, const Pass& pass) {
   const at::NoGradGuard no_grad;
-  const std::int64_t rows = ids.size(0), target = shape.layers + 1;
-  const std::int64_t head = target + shape.decoder_layers + 1;
-  const auto row_seam = [&](const at::Tensor& x) { return x.view({rows, 1, shape.width}); };
+  const std::int64_t target = shape.layers + 1, head = target + shape.decoder_layers + 1;
+  BlockOps ops(weights, number, ids.size(0), 1, pass);
+  Seq2SeqBlock block{shape, ops};
+  const std::int64_t rows = ops.samples(RowsAt::stream), width = ops.stream_width(shape.width);
+  const auto row_seam = [&](const at::Tensor& x) { return x.view({rows, 1, width}); };
   if (number <= target) {
     const at::Tensor nothing =
-        in.empty() ? at::zeros({rows, 1, shape.width}, weights.compute_options()) : in[0];
+        in.empty() ? at::zeros({rows, 1, width}, weights.compute_options()) : in[0];
     if (number < target) return {nothing};
-    return {nothing, row_seam(embed_next(shape, weights, ids, cache))};
+    return {nothing, row_seam(embed_next(block, weights, ids, cache))};
   }
-  const Pass pass;
-  BlockOps ops(weights, number, rows, 1, pass);
-  if (number == head) return {logits_of(shape, ops, in[0].view({rows, shape.width}))};
-  Seq2SeqBlock block{shape, ops};
-  const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, shape.width}),
+  if (number == head) return {logits_of(shape, ops, in[0].view({rows, width}))};
+  const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, width}),
                                             static_cast<std::size_t>(number - target - 1), cache));
   return number + 1 == head ? Seam{y} : Seam{in[0], y};
 }

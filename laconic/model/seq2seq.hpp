@@ -21,9 +21,9 @@ at::Tensor logits_of(const Seq2SeqShape& shape, BlockOps& ops, const at::Tensor&
 // As in target_cache.hpp. Memory and own keys and values are [rows, heads, s or length, head
 // width].
 Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
-                  const Seam& in, const Batch& batch, TargetCache& cache);
+                  const Seam& in, const Batch& batch, TargetCache& cache, const Pass& pass);
 Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
-                const Seam& in, const at::Tensor& ids, TargetCache& cache);
+                const Seam& in, const at::Tensor& ids, TargetCache& cache, const Pass& pass);
 
 // Sinusoidal positions [the longer context, d]; none when they are learned.
 std::vector<at::Tensor> constants_of(const Seq2SeqShape& shape, std::int64_t tokens,

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/grid/overlap.hpp"
+#include "laconic/model/block_ops.hpp"
 #include "laconic/model/gnmt.hpp"
 #include "laconic/model/seq2seq.hpp"
 
@@ -50,45 +52,71 @@ TargetCache make_target_cache(const Weights& weights, const at::Tensor& source,
   return cache;
 }
 
-void select_rows(TargetCache& cache, const at::Tensor& rows) {
+namespace {
+
+// The same of a tensor whose dim 0 are the rows that this rank has.
+at::Tensor selected(BlockOps& before, const BlockOps& after, const at::Tensor& mine,
+                    const at::Tensor& rows) {
+  const at::Tensor all = before.all_rows(mine.flatten(1), RowsAt::inner, 1).index_select(0, rows);
+  const at::Tensor here = after.rows_of(all, RowsAt::inner);
+  std::vector<std::int64_t> sizes = mine.sizes().vec();
+  sizes[0] = here.size(0);
+  return here.view(sizes);
+}
+
+}  // namespace
+
+void select_rows(const Weights& weights, TargetCache& cache, const at::Tensor& rows,
+                 const Pass& pass) {
   const at::NoGradGuard no_grad;
-  cache.padding = cache.padding.index_select(0, rows);
   for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
-    for (at::Tensor& tensor : *tensors)
-      if (tensor.defined()) tensor = tensor.index_select(0, rows);
+    for (std::size_t layer = 0; layer < tensors->size(); ++layer) {
+      at::Tensor& tensor = (*tensors)[layer];
+      if (!tensor.defined()) continue;
+      const auto block = static_cast<std::int64_t>(layer);
+      BlockOps before(weights, block, cache.padding.size(0), 1, pass);
+      const BlockOps after(weights, block, rows.size(0), 1, pass);
+      tensor = selected(before, after, tensor, rows);
+    }
+  cache.padding = cache.padding.index_select(0, rows);
 }
 
 Seam encode_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
-                  TargetCache& cache) {
+                  TargetCache& cache, const Pass& pass) {
   return with_shape(weights, [&](const auto& shape) {
-    return encode_block(shape, weights, block, in, batch, cache);
+    return encode_block(shape, weights, block, in, batch, cache, pass);
   });
 }
 
 Seam read_block(const Weights& weights, std::int64_t block, const Seam& in, const at::Tensor& ids,
-                TargetCache& cache) {
+                TargetCache& cache, const Pass& pass) {
   return with_shape(weights, [&](const auto& shape) {
-    return read_block(shape, weights, block, in, ids, cache);
+    return read_block(shape, weights, block, in, ids, cache, pass);
   });
 }
 
 TargetCache encode_sources(const Weights& weights, const at::Tensor& source,
-                           const at::Tensor& lengths) {
+                           const at::Tensor& lengths, const Pass& pass) {
   const Batch batch{{"source", source},
                     {"source_length", lengths.view({-1, 1})},
                     {"ids", at::zeros({source.size(0), 1}, source.options())}};
   TargetCache cache = make_target_cache(weights, source, lengths);
+  GridPass on_grid(pass.grid, {PassKind::evaluation, 0});
   Seam seam;
   for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
-    seam = encode_block(weights, b, seam, batch, cache);
+    seam = encode_block(weights, b, seam, batch, cache, pass);
+  on_grid.end();
   return cache;
 }
 
-at::Tensor read_targets(const Weights& weights, const at::Tensor& ids, TargetCache& cache) {
+at::Tensor read_targets(const Weights& weights, const at::Tensor& ids, TargetCache& cache,
+                        const Pass& pass) {
   const std::int64_t first = with_shape(weights, [](const auto& s) { return s.layers + 1; });
+  GridPass on_grid(pass.grid, {PassKind::evaluation, first});
   Seam seam;
   for (std::int64_t b = first; b < block_count(weights.spec); ++b)
-    seam = read_block(weights, b, seam, ids, cache);
+    seam = read_block(weights, b, seam, ids, cache, pass);
+  on_grid.end();
   ++cache.length;
   return seam[0];
 }

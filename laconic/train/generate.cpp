@@ -55,11 +55,12 @@ std::int64_t pick_token(std::span<const double> logits, const SamplingRule& rule
 }
 
 std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
-                                   const std::function<bool(std::int64_t)>& each) {
+                                   const std::function<bool(std::int64_t)>& each,
+                                   const ModelRanks& ranks) {
   const auto context = static_cast<std::size_t>(context_of(weights.family));
   const Key key = derive(key_of(request.seed), "generate");
   std::vector<std::int64_t> text = request.prompt;
-  Decoder decoder(weights);
+  Decoder decoder(weights, ranks.grid);
   std::size_t read =
       text.size() > context ? text.size() - context : 0;  // what the decoder has seen
   for (std::int64_t i = 0; i < request.tokens; ++i) {
@@ -70,9 +71,10 @@ std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest
     const at::Tensor logits =
         decoder.read(std::span(text).subspan(read)).to(at::kCPU, at::kDouble).contiguous();
     read = text.size();
-    const std::int64_t id =
+    const std::int64_t picked =
         pick_token({logits.data_ptr<double>(), static_cast<std::size_t>(logits.numel())},
                    request.rule, uniform_at(key, static_cast<std::uint64_t>(i)));
+    const std::int64_t id = ranks.of_first(std::vector{picked}).front();
     if (id == request.stop) break;
     text.push_back(id);
     if (!each(id)) break;

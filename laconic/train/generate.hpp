@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "laconic/model/weights.hpp"
+#include "laconic/train/model_ranks.hpp"
 
 namespace laconic {
 
@@ -34,8 +35,9 @@ struct GenerateRequest {
 
 // Ids after the prompt. Each is also given to `each` as soon as it is known, which says whether to
 // go on. When the context is full, the last half of the text is read anew, so length is not
-// limited.
+// limited. On a grid all ranks get all tokens, and `each` must say the same on all of them.
 std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
-                                   const std::function<bool(std::int64_t)>& each);
+                                   const std::function<bool(std::int64_t)>& each,
+                                   const ModelRanks& ranks = {});
 
 }  // namespace laconic

@@ -471,7 +471,8 @@ class Run {
     const std::optional<double> score =
         bleu_->measure(start_.weights, *pipeline_, *valid_,
                        {.samples = std::min(config_.evaluate.bleu_samples, evaluation.samples),
-                        .microbatch = config_.microbatch_size()},
+                        .microbatch = config_.microbatch_size(),
+                        .grid = grid_ ? &*grid_ : nullptr},
                        world_);
     if (score) evaluation.metrics.emplace_back("bleu", *score);
     evaluation.seconds += watch.seconds();

@@ -44,9 +44,9 @@ at::Tensor on_host(const at::Tensor& x) {
 }
 
 // Log probabilities of every token at every position: [inputs, longest, vocabulary].
-at::Tensor log_probabilities(const Weights& weights, const PaddedRows& rows) {
+at::Tensor log_probabilities(const Weights& weights, const PaddedRows& rows, const Pass& pass) {
   const Batch batch{{"ids", rows.ids}, {"types", rows.types}, {"length", rows.length}};
-  const at::Tensor logits = on_host(forward_logits(weights, batch));
+  const at::Tensor logits = on_host(forward_logits(weights, batch, pass));
   return logits.log_softmax(-1).view({rows.ids.size(0), rows.ids.size(1), -1});
 }
 
@@ -71,28 +71,30 @@ void predict_hidden(const at::Tensor& log_p, const PredictInput& input, const Pr
   }
 }
 
-// What the head of a BERT puts out: labels that it does not need are given to it.
-at::Tensor answers_of(const Weights& weights, const PaddedRows& rows) {
+// What the head of a BERT puts out, where rank 0 is: labels that it does not need are given to it.
+at::Tensor answers_of(const Weights& weights, const PaddedRows& rows, Pass pass) {
   const at::Tensor none = at::zeros_like(rows.length);
   const Batch batch{{"ids", rows.ids}, {"types", rows.types},           {"length", rows.length},
                     {"label", none},   {"score", none.to(at::kDouble)}, {"start", none},
                     {"end", none}};
   at::Tensor answers;
-  forward_loss(weights, batch, {.predictions = &answers});
-  return on_host(answers);
+  pass.predictions = &answers;
+  forward_loss(weights, batch, pass);
+  return answers.defined() ? on_host(answers) : answers;
 }
 
 std::vector<ModelAnswer> predict_translations(const Weights& weights,
                                               const std::vector<PredictInput>& inputs,
-                                              const PredictRule& rule) {
+                                              const PredictRule& rule, const ModelRanks& ranks) {
   std::vector<std::vector<std::int64_t>> sources;
   for (const PredictInput& input : inputs) sources.push_back(input.ids);
   std::vector<ModelAnswer> predictions;
-  for (Translation& t : translate(weights, sources, rule.translation)) {
+  for (Translation& t : translate(weights, sources, rule.translation, ranks)) {
     predictions.emplace_back();
     predictions.back().ids = std::move(t.ids);
     predictions.back().log_probability = t.log_probability;
   }
+  if (!ranks.is_first()) predictions.clear();
   return predictions;
 }
 
@@ -123,21 +125,24 @@ Problems check(const Weights& weights, const PredictInput& input) {
 }
 
 std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
-                                 const PredictRule& rule) {
+                                 const PredictRule& rule, const ModelRanks& ranks) {
   if (inputs.empty()) return {};
-  if (translates(weights.family)) return predict_translations(weights, inputs, rule);
+  if (translates(weights.family)) return predict_translations(weights, inputs, rule, ranks);
+  const Pass pass{.grid = ranks.grid};
   std::vector<ModelAnswer> predictions(inputs.size());
   const auto* bert = std::get_if<BertShape>(&weights.family);
   const bool finds_words =
       bert != nullptr && (bert->head == BertHead::masked || bert->head == BertHead::pretraining);
   const bool is_about_tokens = bert == nullptr || finds_words;
   at::Tensor answers;
-  if (!is_about_tokens) answers = answers_of(weights, pad(inputs, weights.device()));
+  if (!is_about_tokens) answers = answers_of(weights, pad(inputs, weights.device()), pass);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     // Text by text: a vocabulary's worth of numbers for every token of all would be much.
     const at::Tensor answer =
-        is_about_tokens ? log_probabilities(weights, pad({inputs[i]}, weights.device()))[0]
-                        : answers[static_cast<std::int64_t>(i)];
+        is_about_tokens    ? log_probabilities(weights, pad({inputs[i]}, weights.device()), pass)[0]
+        : ranks.is_first() ? answers[static_cast<std::int64_t>(i)]
+                           : at::Tensor();
+    if (!ranks.is_first()) continue;
     ModelAnswer& found = predictions[i];
     if (bert == nullptr) {
       predict_next(answer, inputs[i], found);
@@ -158,6 +163,7 @@ std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<Predi
         found.logits.push_back(answer[k].item<double>());
     }
   }
+  if (!ranks.is_first()) predictions.clear();
   return predictions;
 }
 

@@ -45,8 +45,9 @@ struct PredictRule {
 // not know.
 Problems check(const Weights& weights, const PredictInput& input);
 
-// One for each input, in order. Requires: check() of each is empty; all blocks are held.
+// One for each input, in order; on a grid rank 0 has them, and others get nothing. Requires:
+// check() of each is empty; all blocks are held.
 std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
-                                 const PredictRule& rule);
+                                 const PredictRule& rule, const ModelRanks& ranks = {});
 
 }  // namespace laconic

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "laconic/model/weights.hpp"
+#include "laconic/train/model_ranks.hpp"
 
 namespace laconic {
 
@@ -25,9 +26,9 @@ struct Translation {
 // One for each source, in order; they are computed together. Equal scores are ordered by
 // hypothesis, then by id, so the result does not depend on the machine's sorting. Throws
 // ConfigError when the model is no encoder-decoder. Requires: all blocks are held; every source has
-// 1 ... context tokens.
+// 1 ... context tokens. On a grid all ranks return the same.
 std::vector<Translation> translate(const Weights& weights,
                                    const std::vector<std::vector<std::int64_t>>& sources,
-                                   const TranslationRule& rule);
+                                   const TranslationRule& rule, const ModelRanks& ranks = {});
 
 }  // namespace laconic

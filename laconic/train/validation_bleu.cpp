@@ -33,10 +33,11 @@ at::Tensor ids_tensor(const std::vector<std::int64_t>& ids, const Weights& weigh
 // the model it uses.
 class Writing {
  public:
-  Writing(const Weights& weights, Pipeline& pipeline, const TokenLists& sources,
+  Writing(const Weights& weights, Pipeline& pipeline, TensorGrid* grid, const TokenLists& sources,
           const TranslationRule& rule, std::uint64_t& message)
       : weights_(weights),
         pipeline_(pipeline),
+        pass_{.grid = grid},
         rule_(rule),
         message_(message),
         texts_(sources.size()),
@@ -48,18 +49,19 @@ class Writing {
   bool is_open() const { return !open_.empty(); }
   const TokenLists& texts() const { return texts_; }
 
-  // The likeliest token of each open text, where the last stage is; elsewhere nothing.
+  // The likeliest token of each open text, where the last stage is, and of a grid the first rank;
+  // elsewhere nothing.
   std::vector<std::int64_t> choose() {
     if (open_.empty()) return {};
     const at::Tensor ids = ids_tensor(last_, weights_);
     const at::Tensor row = ids.view({-1, 1});
     const Seam out = pipeline_.forward({{"source", row}, {"ids", row}}, message_++,
                                        [&](std::int64_t block, const Seam& in) {
-                                         return read_block(weights_, block, in, ids, cache_);
+                                         return read_block(weights_, block, in, ids, cache_, pass_);
                                        });
     ++cache_.length;
     std::vector<std::int64_t> best;
-    if (out.empty()) return best;
+    if (out.empty() || !speaks()) return best;
     const at::Tensor logits = out[0].to(at::kCPU, at::kDouble).contiguous();
     const double* row_begin = logits.data_ptr<double>();
     for (std::int64_t r = 0; r < logits.size(0); ++r, row_begin += logits.size(1))
@@ -82,10 +84,16 @@ class Writing {
     open_ = std::move(open);
     if (cache_.length >= target_context_of(weights_.family))
       open_.clear();  // there is no room left
-    if (is_open() && rows.size() < ids.size()) select_rows(cache_, ids_tensor(rows, weights_));
+    if (is_open() && rows.size() < ids.size())
+      select_rows(weights_, cache_, ids_tensor(rows, weights_), pass_);
   }
 
  private:
+  bool speaks() const {
+    return pass_.grid == nullptr ||
+           pass_.grid->index({kTensorAxes.begin(), kTensorAxes.end()}) == 0;
+  }
+
   void encode(const TokenLists& sources) {
     std::size_t longest = 0;
     for (const auto& source : sources) longest = std::max(longest, source.size());
@@ -104,12 +112,13 @@ class Writing {
                       {"source_length", length.view({-1, 1})},
                       {"ids", at::zeros({rows, 1}, ids.options())}};
     pipeline_.forward(batch, message_++, [&](std::int64_t block, const Seam& in) {
-      return encode_block(weights_, block, in, batch, cache_);
+      return encode_block(weights_, block, in, batch, cache_, pass_);
     });
   }
 
   const Weights& weights_;
   Pipeline& pipeline_;
+  Pass pass_;
   TranslationRule rule_;
   std::uint64_t& message_;
   TargetCache cache_;
@@ -129,8 +138,8 @@ std::vector<std::int64_t> ids_in(const Bytes& bytes) {
   return ids;
 }
 
-// Writes until no replica has an open text: all ranks gather equally often.
-void write_in_pipelines(Writing& writing, World& world) {
+// Writes until no replica has an open text, one rank of each choosing: all gather equally often.
+void write_by_choosers(Writing& writing, World& world) {
   for (bool is_anybody_open = true; is_anybody_open;) {
     const std::vector<Bytes> all = world.gather(bytes_of(writing.choose()));
     is_anybody_open = false;
@@ -153,10 +162,12 @@ void write_in_replicas(Writing& writing, World& world) {
   }
 }
 
-TokenLists write_together(const Weights& weights, Pipeline& pipeline, const TokenLists& sources,
-                          const TranslationRule& rule, std::uint64_t& message, World& world) {
-  Writing writing(weights, pipeline, sources, rule, message);
-  world.mesh().pp == 1 ? write_in_replicas(writing, world) : write_in_pipelines(writing, world);
+TokenLists write_together(const Weights& weights, Pipeline& pipeline, TensorGrid* grid,
+                          const TokenLists& sources, const TranslationRule& rule,
+                          std::uint64_t& message, World& world) {
+  Writing writing(weights, pipeline, grid, sources, rule, message);
+  world.replica().size() == 1 ? write_in_replicas(writing, world)
+                              : write_by_choosers(writing, world);
   return writing.texts();
 }
 
@@ -180,7 +191,7 @@ void append_texts(const std::vector<std::int64_t>& flat, TokenLists& texts) {
 
 // What all replicas wrote, replica by replica; the first rank of each speaks for it.
 void append_all(const TokenLists& mine, World& world, TokenLists& all) {
-  const bool speaks = world.pp_member() == 0;
+  const bool speaks = world.is_first_of_replica();
   for (const Bytes& bytes :
        world.gather(bytes_of(speaks ? flattened(mine) : std::vector<std::int64_t>())))
     append_texts(ids_in(bytes), all);
@@ -226,16 +237,18 @@ TokenLists translate_samples(const Weights& weights, Pipeline& pipeline, const D
   const std::int64_t most = replicas * std::min(kMostTogether, request.microbatch);
   std::uint64_t message = kFirstMessage;
   TokenLists all;
+  if (request.grid != nullptr) request.grid->set_exact(true);
   for (std::int64_t first = 0; first < samples; first += most) {
     // Equal shares of what is left, one replica's behind the other's.
     const std::int64_t together = std::min(most, samples - first);
     const std::int64_t share = (together + replicas - 1) / replicas;
     const std::int64_t begin = std::min(world.dp_member() * share, together);
     const std::int64_t end = std::min(begin + share, together);
-    append_all(write_together(weights, pipeline, sources_of(data, first + begin, first + end), rule,
-                              message, world),
+    append_all(write_together(weights, pipeline, request.grid,
+                              sources_of(data, first + begin, first + end), rule, message, world),
                world, all);
   }
+  if (request.grid != nullptr) request.grid->set_exact(false);
   return all;
 }
 
@@ -245,10 +258,7 @@ ValidationBleu::ValidationBleu(const std::string& prefix, World& world) {
     if (has_tokeniser(folder)) tokeniser_.emplace(load_tokeniser(folder));
     return std::string(tokeniser_ ? "yes" : "");
   });
-  if (tp_size(world.mesh()) > 1)
-    why_not_ =
-        "no BLEU while training on a tensor grid: `laconic evaluate` tells that of a checkpoint";
-  else if (is_there.empty())
+  if (is_there.empty())
     why_not_ =
         fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder);
 }

@@ -11,6 +11,7 @@
 
 #include "laconic/data/dataset.hpp"
 #include "laconic/data/tokeniser.hpp"
+#include "laconic/grid/grid.hpp"
 #include "laconic/metric/bleu.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/translate.hpp"
@@ -32,11 +33,13 @@ Bleu bleu_of(const Dataset& data, const Tokeniser& tokeniser, const TokenLists& 
 struct TranslateRequest {
   std::int64_t samples = 0;     // the first so many; the dataset has them
   std::int64_t microbatch = 1;  // a replica never has more texts at once than this, or than 64
+  TensorGrid* grid = nullptr;   // of this stage, if the weights are those of one
 };
 
 // Translates samples greedily, on all ranks together: replicas take shares. In a pipeline every
 // stage remembers its layers' keys and values, and for each token one row a text crosses each edge;
-// all ranks then hear of the tokens that the last stage has chosen. Replicas of one rank each tell
+// all ranks then hear of the tokens that the last stage has chosen, on a grid its first rank.
+// Replicas of one rank each tell
 // each other every few tokens that they are still at it. Returns all translations, in order, on
 // every rank. Collective. Throws PeerLost, Timeout. Requires: the weights are an
 // encoder-decoder's.

@@ -395,8 +395,7 @@ TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
       const TrainSummary together = run(c);
       EXPECT_NEAR(together.loss, alone.loss, 1e-10);
       EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-10);
-      if (c.task.kind != TaskKind::translate)  // BLEU is not measured there
-        expect_near(together.evaluation->metrics, alone.evaluation->metrics);
+      expect_near(together.evaluation->metrics, alone.evaluation->metrics);
       EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint, c), 1e-10);
     }
   }
@@ -574,14 +573,18 @@ TEST_F(FamilyRun, NegativesAreSharedOrEachRankHasItsOwn) {
   EXPECT_NEAR(shared.evaluation->loss, whole.evaluation->loss, 0.05);
 }
 
-// Makes parameters so large that every source has a translation of its own, and the row of [SEP],
-// which ends it, still larger, so that some end early.
-void enlarge(Weights& weights) {
+// Makes parameters so large that every source has a translation of its own,
+void enlarge_matrices(Weights& weights) {
   const at::NoGradGuard no_grad;
-  for (Parameter& p : weights.parameters) {
+  for (Parameter& p : weights.parameters)
     if (p.value.dim() == 2) p.value.mul_(25);
+}
+// and the row of [SEP], which ends it, still larger, so that some end early.
+void enlarge(Weights& weights) {
+  enlarge_matrices(weights);
+  const at::NoGradGuard no_grad;
+  for (Parameter& p : weights.parameters)
     if (p.value.size(0) == 29) p.value[3].mul_(2);
-  }
 }
 
 TEST_F(FamilyRun, AnyMeshTranslatesAsOneProcess) {
@@ -645,6 +648,49 @@ TEST_F(FamilyRun, AnyMeshTranslatesAsOneProcess) {
         engine.flush();
       });
     }
+  }
+}
+
+// Its ranks have some of the heads, or of the texts, and hear of each other's tokens once.
+TEST_F(FamilyRun, ATensorGridTranslatesAsOneProcess) {
+  const auto row = std::ranges::find_if(kRows, [](const FamilyRow& r) {
+    return std::string(r.data) == "pairs" && std::string(r.name).starts_with("seq2seq");
+  });
+  for (const std::vector<std::string>& mesh :
+       std::vector<std::vector<std::string>>{{"mesh.tp=2", "tensor.method=1d", "mesh.dp=2"},
+                                             {"mesh.tp=4", "tensor.method=2d"},
+                                             {"mesh.tp=2,1,1", "mesh.pp=2"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
+    RunConfig c = config_of(*row, "grid-translates", 1, 1);
+    c.model.heads = 4;
+    c.run.precision = RunPrecision::float64;
+    set(c, {"model.sharing=none", "train.batch=16", "train.microbatch=8"});
+    set(c, mesh);
+    const Dataset data = open_dataset(c.data.train, c.model.context, 29, 0, sample_kind_of(c));
+    Weights whole = make_weights(family_of(c, {.vocabulary = 29}),
+                                 static_cast<std::uint64_t>(c.run.seed), tensor_options(c));
+    enlarge_matrices(whole);
+    TokenLists expected;
+    for (const Translation& t :
+         translate(whole, sources_of(data, 0, 20), translation_rule(data, 1)))
+      expected.push_back(t.ids);
+    run_ranks(size(mesh_of(c)), [&](Transport& transport) {
+      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
+      CommonStart common = start_all_ranks({.config = c, .world = &world},
+                                           {.vocabulary = 29, .tokens = 1000}, world);
+      Weights& weights = common.start.weights;
+      enlarge_matrices(weights);
+      TensorGrid grid(progress_thread, weights.place.plan, world.mesh(), world.rank());
+      Pipeline pipeline(weights, plan_of(c, common.decisions), &engine, world.pp_group(),
+                        world.pp_member(), {.grid = &grid});
+      EXPECT_EQ(translate_samples(weights, pipeline, data,
+                                  {.samples = 20, .microbatch = 7, .grid = &grid}, world),
+                expected);
+      world.gather({});
+      engine.flush();
+    });
   }
 }
 

@@ -30,8 +30,8 @@ void limit(int resource, std::uint64_t bytes) {
   if (bytes > 0) ::setrlimit(static_cast<__rlimit_resource_t>(resource), &both);
 }
 
-void redirect(const std::string& path, int descriptor) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+void redirect(const std::string& path, int descriptor, int flags = O_WRONLY | O_CREAT | O_TRUNC) {
+  const int file = ::open(path.c_str(), flags, 0644);
   if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(126);
 }
 
@@ -41,6 +41,7 @@ void redirect(const std::string& path, int descriptor) {
   ::prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0);
   redirect(spec.folder + kOut, STDOUT_FILENO);
   redirect(spec.folder + kErr, STDERR_FILENO);
+  if (!spec.input.empty()) redirect(spec.input, STDIN_FILENO, O_RDONLY);
   if (::chdir(spec.folder.c_str()) != 0) ::_exit(126);
   limit(RLIMIT_FSIZE, spec.largest_file_bytes);
   limit(RLIMIT_AS, spec.memory_bytes);

@@ -20,6 +20,7 @@ struct ProcessSpec {
   std::uint64_t memory_bytes = 0;        // RLIMIT_AS; 0: none
   std::uint64_t data_bytes = 0;          // RLIMIT_DATA, memory that no file backs; 0: none
   std::map<std::string, std::string> environment = {};  // beside what we have ourselves
+  std::string input = {};                               // a file, its standard input; empty: ours
 };
 
 struct ProcessResult {

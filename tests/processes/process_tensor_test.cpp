@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "laconic/base/test_effort.hpp"
+#include "tests/processes/json_file.hpp"
 #include "tests/processes/tensor_ranks.hpp"
 
 namespace laconic {
@@ -58,6 +59,70 @@ TEST_F(TensorProcesses, WhatCannotBeIsRefusedWithAllReasonsBeforeTheyStart) {
   const ProcessResult outcome =
       expect_exit(2, train("runs/refused", kGrids[0]) + Words{"--ranks", "3"});
   EXPECT_TRUE(contains(outcome.err, "--ranks says 3")) << to_text(outcome);
+}
+
+// What a verb says of the model of runs/a, as numbers: in one process, and on a grid.
+nlohmann::json said(const nlohmann::json& all, const std::string& verb) {
+  if (verb == "evaluate") return {all["loss"]};
+  return all[verb == "generate" ? "samples" : "log_probabilities"];
+}
+
+TEST_F(TensorProcesses, AModelIsUsedOnAGridAsInOneProcess) {
+  expect_exit(0, train("runs/a", {}));
+  write_text(folder_ / "questions.jsonl", "{\"ids\": [5, 9, 2, 7, 1]}\n");
+  write_text(folder_ / "prompts.txt", "The harbour\n\nA letter\n");
+  const std::vector<Words> verbs = {
+      {"evaluate", "runs/a", "--data", "data-valid", "--samples", "5"},
+      {"predict", "runs/a", "--input", "questions.jsonl"},
+      {"generate", "runs/a", "--stdin", "--tokens", "20", "--samples", "2"}};
+  const std::vector<Words> grids = {{"--tp", "2", "--method", "1d"}, {"--tp", "2,2,1"}};
+  for (std::size_t v = 0; v < verbs.size(); ++v) {
+    const std::string& verb = verbs[v].front();
+    const auto used = [&](const Words& grid) {
+      ProcessSpec asked =
+          spec(verbs[v] + Words{"--dtype", "float64", "--json", "said.json"} + grid);
+      asked.input = folder_ / "prompts.txt";
+      const ProcessResult outcome = Process(asked).wait();
+      EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+      EXPECT_EQ(outcome.err, "");
+      return std::pair(outcome.out, said(json_of(folder_ / "said.json"), verb));
+    };
+    const auto [whole_out, whole] = used({});
+    for (const Words& grid : is_thorough() ? grids : std::vector<Words>{grids[v % 2]}) {
+      SCOPED_TRACE(fmt::format("{} {}", verb, fmt::join(grid, " ")));
+      const auto [out, got] = used(grid);
+      ASSERT_EQ(got.size(), whole.size());
+      if (verb == "generate") {
+        EXPECT_EQ(got, whole);
+        EXPECT_EQ(out, whole_out);  // rank 0 alone prints
+        continue;
+      }
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        EXPECT_NEAR(got[i].get<double>(), whole[i].get<double>(), 1e-10);
+    }
+  }
+}
+
+TEST_F(TensorProcesses, AGridThatCannotHoldAModelIsRefusedOnceWithTheReasons) {
+  expect_exit(0, train("runs/a", {}));
+  const Words evaluate = {"evaluate", "runs/a", "--data", "data-valid"};
+  struct Row {
+    Words grid;
+    std::vector<std::string> reasons;
+  };
+  for (const Row& row :
+       std::vector<Row>{{{"--tp", "3"}, {"tp = 3 is no grid of tensor.method = \"3d\""}},
+                        {{"--tp", "2,1,1", "--method", "2d"}, {"2d"}},
+                        {{"--tp", "1,3,1", "--method", "1d"},
+                         {"heads = 4, which tp1 = 3 does not divide", "no grid of 3 ranks"}},
+                        {{"--method", "1d"}, {"--tp"}}}) {
+    const ProcessResult outcome = expect_exit(2, evaluate + row.grid);
+    EXPECT_EQ(outcome.out, "");
+    for (const std::string& reason : row.reasons) {
+      EXPECT_TRUE(contains(outcome.err, reason)) << reason << " in\n" << to_text(outcome);
+      EXPECT_EQ(outcome.err.find(reason), outcome.err.rfind(reason)) << to_text(outcome);
+    }
+  }
 }
 
 }  // namespace
