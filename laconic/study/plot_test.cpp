@@ -7,6 +7,7 @@
 
 #include "laconic/base/text.hpp"
 #include "laconic/study/heat_map.hpp"
+#include "laconic/study/test_outcomes.hpp"
 
 namespace laconic {
 namespace {
@@ -63,9 +64,7 @@ TEST(Plot, WithoutPointsThereIsNothingToDraw) {
   EXPECT_THROW(script_text(figure), std::logic_error);
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using testing::contains;
 
 Figure small_heat() {
   Figure figure;

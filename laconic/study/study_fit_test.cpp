@@ -46,7 +46,7 @@ TEST(FittedCoefficients, OfTermsThatAreAlikeAreFinite) {
 }
 
 // The better model knows the rate, the other one does not.
-const char* const kStudy = R"toml(
+const char* const kFittedStudy = R"toml(
 rounds = 2
 measures = [
   "step_seconds",
@@ -102,7 +102,7 @@ curves = "codec"
 
 StudyFile fitted_study() {
   StudyFile study;
-  apply_study(kStudy, "mine.toml", study);
+  apply_study(kFittedStudy, "mine.toml", study);
   refuse(check_study(study, "mine.toml"));
   return study;
 }
