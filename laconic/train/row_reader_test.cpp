@@ -12,7 +12,7 @@
 namespace laconic {
 namespace {
 
-constexpr std::int64_t kReadContext = 16;
+constexpr std::int64_t kRecordContext = 16;
 constexpr SpecialTokens kWithPad{.pad = 0, .eos = 4, .cls = 1, .sep = 2, .mask = 3};
 constexpr SpecialTokens kWithout{.pad = kNoToken, .eos = 4, .cls = 1, .sep = 2, .mask = 3};
 
@@ -33,7 +33,7 @@ Dataset write_pairs(const std::string& prefix, const RecordInfo& info,
                                                      : std::vector<double>{0, 1});
   writer.sync("bytes", 0, special, info);
   writer.commit();
-  return open_dataset(prefix, kReadContext, 300, 0, {.task = info.task});
+  return open_dataset(prefix, kRecordContext, 300, 0, {.task = info.task});
 }
 
 // Two members with a sample each.
