@@ -25,13 +25,13 @@ std::string shade(double share) {
   return fmt::format("#{:02x}{:02x}{:02x}", colour[0], colour[1], colour[2]);
 }
 
-struct Range {
+struct HeatRange {
   double least = 0, most = 0;
   double share(double value) const { return most > least ? (value - least) / (most - least) : 0; }
 };
 
-Range range_of(const Figure& figure) {
-  Range range;
+HeatRange range_of(const Figure& figure) {
+  HeatRange range;
   bool is_first = true;
   for (const Curve& row : figure.curves)
     for (const Point& field : row.points) {
@@ -48,7 +48,7 @@ std::string text_at(double x, double y, const std::string& what, const char* anc
                      xml_escaped(what));
 }
 
-std::string field_text(const Point& field, double y, const Range& range) {
+std::string field_text(const Point& field, double y, const HeatRange& range) {
   const double x = kNames + field.x * kWide;
   return fmt::format("<rect x=\"{:g}\" y=\"{:g}\" width=\"{:g}\" height=\"{:g}\" fill=\"{}\"/>\n",
                      x, y, kWide, kHigh, shade(range.share(field.y))) +
@@ -59,7 +59,7 @@ std::string field_text(const Point& field, double y, const Range& range) {
 
 std::string heat_svg(const Figure& figure) {
   LACONIC_ASSERT(has_data(figure) && figure.kind == FigureKind::heat, figure.name);
-  const Range range = range_of(figure);
+  const HeatRange range = range_of(figure);
   const double width = kNames + kWide * static_cast<double>(figure.ticks.size()) + 24;
   const double height = kTop + kHigh * static_cast<double>(figure.curves.size()) + 24;
   std::string out = fmt::format(

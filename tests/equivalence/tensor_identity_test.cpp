@@ -18,7 +18,7 @@
 namespace laconic::tensor_codec {
 namespace {
 
-const Family kModel =
+const Family kSmallModel =
     GptShape{.layers = 2, .width = 16, .heads = 4, .context = 6, .vocabulary = 16};
 constexpr std::int64_t kTokens = 5;
 
@@ -33,7 +33,7 @@ struct Passed {
 };
 
 Passed in_one_process(const Batch& batch, at::ScalarType type) {
-  Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(type), {}, kTokens);
+  Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(type), {}, kTokens);
   Passed passed{forward_backward(weights, batch, {}, 1.0), {}};
   for (const Parameter& p : weights.parameters) passed.gradients[p.name] = p.gradient.clone();
   return passed;
@@ -47,7 +47,7 @@ double distance_on_grid(const GridPlan& plan, const GridCodecs& codecs, const Ba
   std::mutex mutex;
   on_ranks(plan, codecs, [&](TensorGrid& grid) {
     const GridPlace place{plan, grid.coord()};
-    Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(type), {}, kTokens, place);
+    Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(type), {}, kTokens, place);
     Pass pass;
     pass.grid = &grid;
     const double here = forward_backward(weights, batch, pass, 1.0);
@@ -125,7 +125,7 @@ TEST(TensorIdentity, ASmallerLastBatchIsWhatItIs) {
              has_codes ? GridCodecs() : forward_and_back(parse_codec("top_k:keep=1")),
              [&](TensorGrid& grid) {
                const GridPlace place{has_codes ? coded : plan, grid.coord()};
-               Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(at::kFloat), {},
+               Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
                                               kTokens, place);
                Pass pass;
                pass.grid = &grid;
@@ -251,7 +251,7 @@ TEST(TensorIdentity, BackwardIsAsLongWhateverForwardSends) {
           ProgressThread progress_thread(engine);
           TensorGrid grid(progress_thread, plan, plan.mesh, transport.rank(),
                           by_class(Traffic::tp_activation, {.codec = parse_codec(text)}), 5);
-          Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(at::kFloat), {},
+          Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
                                          kTokens, {plan, grid.coord()});
           Pass pass;
           pass.grid = &grid;
@@ -293,7 +293,7 @@ TEST(TensorIdentity, TwoSumsOfEachChosenLayerAreEncoded) {
     };
     std::vector<Tensor> gradients;
     on_ranks(plan, codecs, [&](TensorGrid& grid) {
-      Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
+      Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
                                      {plan, grid.coord()});
       Pass pass;
       pass.grid = &grid;
@@ -310,7 +310,7 @@ TEST(TensorIdentity, TwoSumsOfEachChosenLayerAreEncoded) {
     if (start == kLayers) {
       std::vector<Tensor> without;
       on_ranks(plan, {}, [&](TensorGrid& grid) {
-        Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(at::kFloat), {},
+        Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
                                        kTokens, {plan, grid.coord()});
         Pass pass;
         pass.grid = &grid;
@@ -335,7 +335,7 @@ TEST(TensorIdentity, MapsAreTheSameOnAllRanksAfterAHundredSteps) {
   std::map<std::string, Tensor> first, before;
   std::size_t compared = 0;
   on_ranks(plan, {}, [&](TensorGrid& grid) {
-    Weights weights = make_weights(kModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
+    Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
                                    {plan, grid.coord()});
     Pass pass;
     pass.grid = &grid;
