@@ -47,7 +47,8 @@ double distance_on_grid(const GridPlan& plan, const GridCodecs& codecs, const Ba
   std::mutex mutex;
   on_ranks(plan, codecs, [&](TensorGrid& grid) {
     const GridPlace place{plan, grid.coord()};
-    Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(type), {}, kTokens, place);
+    Weights weights =
+        make_weights(kSmallModel, 7, at::TensorOptions().dtype(type), {}, kTokens, place);
     Pass pass;
     pass.grid = &grid;
     const double here = forward_backward(weights, batch, pass, 1.0);
@@ -125,8 +126,8 @@ TEST(TensorIdentity, ASmallerLastBatchIsWhatItIs) {
              has_codes ? GridCodecs() : forward_and_back(parse_codec("top_k:keep=1")),
              [&](TensorGrid& grid) {
                const GridPlace place{has_codes ? coded : plan, grid.coord()};
-               Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
-                                              kTokens, place);
+               Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat),
+                                              {}, kTokens, place);
                Pass pass;
                pass.grid = &grid;
                forward_backward(weights, words(8), pass, 1.0);
@@ -293,8 +294,8 @@ TEST(TensorIdentity, TwoSumsOfEachChosenLayerAreEncoded) {
     };
     std::vector<Tensor> gradients;
     on_ranks(plan, codecs, [&](TensorGrid& grid) {
-      Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
-                                     {plan, grid.coord()});
+      Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
+                                     kTokens, {plan, grid.coord()});
       Pass pass;
       pass.grid = &grid;
       forward_backward(weights, batch, pass, 1.0);
@@ -335,8 +336,8 @@ TEST(TensorIdentity, MapsAreTheSameOnAllRanksAfterAHundredSteps) {
   std::map<std::string, Tensor> first, before;
   std::size_t compared = 0;
   on_ranks(plan, {}, [&](TensorGrid& grid) {
-    Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {}, kTokens,
-                                   {plan, grid.coord()});
+    Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat), {},
+                                   kTokens, {plan, grid.coord()});
     Pass pass;
     pass.grid = &grid;
     const auto maps = [&](const std::function<void(const Parameter&)>& act) {
