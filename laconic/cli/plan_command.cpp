@@ -72,7 +72,8 @@ int run_plan(const PlanCommand& command, const std::string& presets_folder) {
   const RunConfig base = base_of(command, presets_folder);
   PlanRequest request{
       .base = base,
-      .hosts = hosts_for(read_hosts(command.hosts, presets_folder), base.model.kind),
+      .hosts =
+          without_bursts(hosts_for(read_hosts(command.hosts, presets_folder), base.model.kind)),
       .policies = read_policies(command.losses.empty() ? presets_folder + "/plan/losses.toml"
                                                        : command.losses),
       .loss_budget = budget_of(command.loss_budget),

@@ -135,6 +135,14 @@ std::pair<std::string_view, std::set<std::string>> kind_and_options(std::string_
 
 }  // namespace
 
+Hosts without_bursts(Hosts hosts) {
+  for (HostGroup& group : hosts.groups) {
+    group.card.burst_bytes = group.inside.burst_bytes = 0;
+    if (group.uplink) group.uplink->burst_bytes = 0;
+  }
+  return hosts;
+}
+
 int rank_count(const Hosts& hosts) {
   int ranks = 0;
   for (const HostGroup& group : hosts.groups) ranks += group.ranks();

@@ -106,6 +106,8 @@ struct Hosts {
 };
 
 int rank_count(const Hosts& hosts);
+// Links give no more than their rates: whoever bounds times from below by rates needs that.
+Hosts without_bursts(Hosts hosts);
 int host_count(const Hosts& hosts);
 
 // Where one rank may be.

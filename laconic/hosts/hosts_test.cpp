@@ -66,6 +66,9 @@ TEST(Hosts, AreReadAsWritten) {
   EXPECT_EQ(a.card.bits_per_second, 1e9);
   EXPECT_FALSE(a.card.full_duplex);
   EXPECT_EQ(a.card.burst_bytes, 500e3);
+  Hosts steady = hosts;
+  steady.groups[0].card.burst_bytes = 0;
+  EXPECT_EQ(without_bursts(hosts), steady);
   EXPECT_EQ(a.uplink->latency_seconds, 30 * 1e-3);
   EXPECT_EQ(multiply_adds_of(a, RunPrecision::bfloat16), 50e12);
   // What the file does not say is as with the device that it is like.
