@@ -144,7 +144,7 @@ class BlockTraffic {
     gather_operands(kForward);
     add_move(kForward, CollectiveUse::output, p.out, y, columns_out);
     add_move(kBackward, CollectiveUse::output, adjoint(p.out), y, columns_out);
-    if (load_.memory == GridMemory::nocache) gather_operands(kBackward);
+    if (plan_.keep == GridKeep::nothing) gather_operands(kBackward);
     add_move(kBackward, CollectiveUse::input, adjoint(p.in), x, columns_in);
     add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, p.weight, w,
         columns_of_weight);

@@ -22,8 +22,8 @@
 //   loss      over a vocabulary: one all-gather of 3 numbers a row, with smoothing 4.
 //
 // Backward does the adjoint of each, and gathers inputs and weights of maps once more unless
-// they were kept. Samples are as long as the ModelSpec says. Where sizes do not divide
-// (vocabularies), counts are means over ranks.
+// they were kept (GridPlan::keep). Samples are as long as the ModelSpec says. Where sizes do not
+// divide (vocabularies), counts are means over ranks.
 //
 // Pure and std only.
 #pragma once
@@ -36,12 +36,6 @@
 #include "laconic/layout/grid_plan.hpp"
 
 namespace laconic {
-
-// What forward keeps of the gathered inputs and weights of maps.
-enum class GridMemory : std::uint8_t {
-  cache,    // all
-  nocache,  // nothing: backward gathers them again
-};
 
 enum class GridCollective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
@@ -63,8 +57,7 @@ struct GridTraffic {
 };
 
 struct GridLoad {
-  std::int64_t samples = 1;  // of the microbatch, on all ranks of the grid together
-  GridMemory memory = GridMemory::nocache;
+  std::int64_t samples = 1;    // of the microbatch, on all ranks of the grid together
   bool has_smoothing = false;  // of labels
 };
 

@@ -30,14 +30,14 @@ double sum_where(const std::vector<GridTraffic>& traffic, F holds) {
   return elements_of(rows);
 }
 
-std::vector<GridTraffic> traffic_of(const GridPlan& plan, GridMemory memory,
-                                    const Family& family = kGpt) {
-  return grid_traffic(model_spec(family, 5), plan, {.samples = kSamples, .memory = memory});
+std::vector<GridTraffic> traffic_of(GridPlan plan, GridKeep keep, const Family& family = kGpt) {
+  plan.keep = keep;
+  return grid_traffic(model_spec(family, 5), plan, {.samples = kSamples});
 }
 
 // Maps of the layers alone.
-double layers(const GridPlan& plan, GridMemory memory, bool is_backward) {
-  return sum_where(traffic_of(plan, memory), [&](const GridTraffic& t) {
+double layers(const GridPlan& plan, GridKeep keep, bool is_backward) {
+  return sum_where(traffic_of(plan, keep), [&](const GridTraffic& t) {
     return is_linear(t) && t.is_backward == is_backward && (t.block == 1 || t.block == 2);
   });
 }
@@ -55,12 +55,12 @@ TEST(GridCost, ThreeDimensionalGridsMoveWhatASimulatorCounted) {
         Row{{1, 1, 4}, 34560, 34560, 48960, 600, 504}}) {
     const GridPlan plan = plan_of(TensorMethod::three_d, row.grid);
     SCOPED_TRACE(to_text(plan.mesh));
-    EXPECT_EQ(layers(plan, GridMemory::cache, false), row.forward);
-    EXPECT_EQ(layers(plan, GridMemory::cache, true), row.backward_cache);
-    EXPECT_EQ(layers(plan, GridMemory::nocache, false), row.forward);
-    EXPECT_EQ(layers(plan, GridMemory::nocache, true), row.backward_nocache);
+    EXPECT_EQ(layers(plan, GridKeep::gathered, false), row.forward);
+    EXPECT_EQ(layers(plan, GridKeep::gathered, true), row.backward_cache);
+    EXPECT_EQ(layers(plan, GridKeep::nothing, false), row.forward);
+    EXPECT_EQ(layers(plan, GridKeep::nothing, true), row.backward_nocache);
     for (const bool is_backward : {false, true}) {
-      const auto traffic = traffic_of(plan, GridMemory::cache);
+      const auto traffic = traffic_of(plan, GridKeep::gathered);
       EXPECT_EQ(sum_where(traffic,
                           [&](const GridTraffic& t) {
                             return t.use == CollectiveUse::norm && t.is_backward == is_backward;
@@ -77,7 +77,7 @@ TEST(GridCost, ThreeDimensionalGridsMoveWhatASimulatorCounted) {
 }
 
 TEST(GridCost, CallsAreThoseOfTheSimulator) {
-  const auto traffic = traffic_of(plan_of(TensorMethod::three_d, {2, 2, 2}), GridMemory::cache);
+  const auto traffic = traffic_of(plan_of(TensorMethod::three_d, {2, 2, 2}), GridKeep::gathered);
   const auto calls = [&](bool is_backward, GridCollective collective, bool is_of_linear) {
     int sum = 0;
     for (const GridTraffic& t : traffic)
@@ -100,11 +100,11 @@ TEST(GridCost, OneDimensionMovesWhatMegatronDoes) {
     const double each = 2 * 4.0 * (p - 1) / p * kBsh;  // 2 layers
     const GridPlan whole = plan_of(TensorMethod::one_d, {1, p, 1}),
                    sequence = plan_of(TensorMethod::one_d_sequence, {1, p, 1});
-    EXPECT_EQ(layers(whole, GridMemory::nocache, false), each);
-    EXPECT_EQ(layers(whole, GridMemory::nocache, true), each);
-    EXPECT_EQ(layers(sequence, GridMemory::nocache, false), each);
-    EXPECT_EQ(layers(sequence, GridMemory::cache, true), each);
-    EXPECT_EQ(layers(sequence, GridMemory::nocache, true), each * 6 / 4);
+    EXPECT_EQ(layers(whole, GridKeep::nothing, false), each);
+    EXPECT_EQ(layers(whole, GridKeep::nothing, true), each);
+    EXPECT_EQ(layers(sequence, GridKeep::nothing, false), each);
+    EXPECT_EQ(layers(sequence, GridKeep::gathered, true), each);
+    EXPECT_EQ(layers(sequence, GridKeep::nothing, true), each * 6 / 4);
   }
 }
 
@@ -116,9 +116,9 @@ TEST(GridCost, TwoAndMoreDimensionsMoveInputsAlongRowsAndWeightsAlongColumnsAndD
         plan_of(d == 1 ? TensorMethod::two_d : TensorMethod::two_and_half_d, {q, q, d});
     const double ranks = q * q * d;
     const double each = 2 * (7 * (q - 1) * kBsh + 12 * (q * d - 1) * kSquare) / ranks;
-    EXPECT_EQ(layers(plan, GridMemory::nocache, false), each) << q << " " << d;
-    EXPECT_EQ(layers(plan, GridMemory::cache, true), each) << q << " " << d;
-    EXPECT_EQ(layers(plan, GridMemory::nocache, true), 2 * each) << q << " " << d;
+    EXPECT_EQ(layers(plan, GridKeep::nothing, false), each) << q << " " << d;
+    EXPECT_EQ(layers(plan, GridKeep::gathered, true), each) << q << " " << d;
+    EXPECT_EQ(layers(plan, GridKeep::nothing, true), 2 * each) << q << " " << d;
   }
 }
 
@@ -143,7 +143,7 @@ TEST(GridCost, AxesCarryWhatTheFormulasSay) {
 TEST(GridCost, TablesMoveByTheirCut) {
   const std::array grid = {2, 2, 2};
   const auto table = [&](TableCut cut, std::size_t block, bool is_backward) {
-    const auto traffic = traffic_of(plan_of(TensorMethod::three_d, grid, cut), GridMemory::cache);
+    const auto traffic = traffic_of(plan_of(TensorMethod::three_d, grid, cut), GridKeep::gathered);
     return sum_where(traffic, [&](const GridTraffic& t) {
       return is_linear(t) && t.block == block && t.is_backward == is_backward;
     });
@@ -186,7 +186,7 @@ TEST(GridCost, MapsOfOneInputAreOne) {
                          .vocabulary = 64,
                          .has_qkv_bias = true,
                          .has_qk_norm = true};
-  const auto traffic = traffic_of(plan, GridMemory::cache, llama);
+  const auto traffic = traffic_of(plan, GridKeep::gathered, llama);
   EXPECT_EQ(calls_of(traffic, 1, CollectiveUse::input), 4);  // qkv, o, gate and up, down
   EXPECT_EQ(calls_of(traffic, 1, CollectiveUse::weight), 4);
   EXPECT_EQ(calls_of(traffic, 1, CollectiveUse::output), 4);
@@ -194,7 +194,7 @@ TEST(GridCost, MapsOfOneInputAreOne) {
   EXPECT_EQ(calls_of(traffic, 1, CollectiveUse::norm), 2);    // RMSNorm: one each
   const BertShape bert{
       .layers = 1, .width = 48, .heads = 4, .hidden = 96, .context = 5, .vocabulary = 64};
-  EXPECT_EQ(calls_of(traffic_of(plan, GridMemory::cache, bert), 1, CollectiveUse::input), 4);
+  EXPECT_EQ(calls_of(traffic_of(plan, GridKeep::gathered, bert), 1, CollectiveUse::input), 4);
 }
 
 // Queries of a decoder's second attention take the stream, keys and values the memory, which may
@@ -232,7 +232,7 @@ TEST(GridCost, AttentionToAMemoryTakesTwoInputs) {
 
 TEST(GridCost, OneRankReceivesNothing) {
   for (const auto& row : kTensorMethodNames)
-    EXPECT_TRUE(traffic_of(plan_of(row.value, {1, 1, 1}), GridMemory::nocache).empty()) << row.name;
+    EXPECT_TRUE(traffic_of(plan_of(row.value, {1, 1, 1}), GridKeep::nothing).empty()) << row.name;
 }
 
 TEST(GridCost, NormsAreSharedButForTheWholeStreamOfOneD) {

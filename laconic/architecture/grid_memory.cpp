@@ -1,6 +1,7 @@
 #include "laconic/architecture/grid_memory.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "laconic/architecture/grid_cost.hpp"
 
@@ -74,6 +75,25 @@ std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& pl
   return most;
 }
 
+// They are what backward would gather again.
+KeptGathered kept_gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
+                                     std::int64_t samples, bool recomputes) {
+  KeptGathered all{.kept = std::vector<double>(spec.blocks.size(), 0),
+                   .at_work = std::vector<double>(spec.blocks.size(), 0)};
+  if (plan.keep == GridKeep::nothing) return all;
+  GridPlan again = plan;
+  again.keep = GridKeep::nothing;
+  for (const GridTraffic& t : grid_traffic(spec, again, {.samples = samples})) {
+    const bool is_again = t.is_backward && t.collective == GridCollective::all_gather &&
+                          (t.use == CollectiveUse::input || t.use == CollectiveUse::weight);
+    if (t.map == kNoMap || !is_again) continue;
+    const bool is_recomputed = recomputes && !spec.blocks[t.block].out.empty();
+    const int ranks = extent(plan.mesh, t.axes);
+    (is_recomputed ? all.at_work : all.kept)[t.block] += t.elements * ranks / (ranks - 1);
+  }
+  return all;
+}
+
 GridHolding grid_holding(const ModelSpec& spec, const GridPlan& plan, const GridHeld& held) {
   GridHolding all;
   for (const ParameterSpec& p : spec.parameters) all.parameters += elements_on_a_rank(plan, p);
@@ -90,7 +110,10 @@ GridHolding grid_holding(const ModelSpec& spec, const GridPlan& plan, const Grid
   all.gathered = std::ranges::max(gathered_on_a_rank(spec, plan, held.samples, held.prefetches));
   // A second microbatch's gradient of one block is there before it is added.
   if (held.microbatches > 1) all.gradients += largest;
-  all.activations = (kept + at_work) * static_cast<double>(held.samples);
+  const KeptGathered more = kept_gathered_on_a_rank(spec, plan, held.samples, held.recomputes);
+  all.activations = (kept + at_work) * static_cast<double>(held.samples) +
+                    std::accumulate(more.kept.begin(), more.kept.end(), 0.0) +
+                    std::ranges::max(more.at_work);
   return all;
 }
 

@@ -30,6 +30,14 @@ double at_work_on_a_rank(const GridPlan& plan, const BlockSpec& block, bool reco
 std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
                                        std::int64_t samples, bool prefetches);
 
+// What forward keeps besides for a microbatch with GridPlan::keep, by block: the inputs and weights
+// that it has gathered. Of blocks that are recomputed it is there while they are in backward alone.
+struct KeptGathered {
+  std::vector<double> kept, at_work;
+};
+KeptGathered kept_gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
+                                     std::int64_t samples, bool recomputes);
+
 // All of a model, where there is no pipeline.
 struct GridHolding {
   double parameters = 0;

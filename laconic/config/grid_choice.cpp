@@ -158,6 +158,7 @@ Dtype message_dtype(const RunConfig& config, const GridTraffic& t) {
 
 GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
   GridPlan split{.method = config.tensor.method, .mesh = {.tp = grid_of(config)}};
+  split.keep = config.tensor.keep;
   if (!is_trivial(split)) split.codes = codes_of(config, model_spec(family, context_of(family)));
   GridPlan gathered = split;
   gathered.table = TableCut::gathered;

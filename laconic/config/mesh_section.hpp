@@ -45,6 +45,7 @@ struct TensorSection {
   TensorMethod method = TensorMethod::three_d;
   TableChoice table = TableChoice::automatic;
   bool prefetch = true;
+  GridKeep keep = GridKeep::nothing;
 
   template <class V>
   void visit(V& v) {
@@ -57,6 +58,11 @@ struct TensorSection {
       "bring the weights of the next linear map while one is computed, and let the gradients of "
       "the "
       "last one's leave meanwhile");
+    v("keep", keep,
+      "gathered: forward keeps the inputs and weights of linear maps that it has gathered, in each "
+      "microbatch under way, and backward does not gather them again; nothing: it does, and less "
+      "memory is needed",
+      kGridKeepNames);
   }
 };
 

@@ -132,11 +132,18 @@ struct GridCodes {
   bool operator==(const GridCodes&) const = default;
 };
 
+// What forward leaves for backward of the inputs and weights of maps that it gathered. Without it
+// backward gathers them again, which makes its messages half as many again, or twice as many (2d).
+enum class GridKeep : std::uint8_t { nothing, gathered };
+inline constexpr auto kGridKeepNames = std::to_array<Named<GridKeep>>(
+    {{GridKeep::nothing, "nothing"}, {GridKeep::gathered, "gathered"}});
+
 struct GridPlan {
   TensorMethod method = TensorMethod::three_d;
   Mesh mesh = {};  // only tp matters
   TableCut table = TableCut::split;
   GridCodes codes = {};
+  GridKeep keep = GridKeep::nothing;
   bool operator==(const GridPlan&) const = default;
 };
 

@@ -4,10 +4,11 @@
 //   forward    X' = in(X)      Y  = out(X' W')
 //   backward   G  = out*(dY)   dX = in*(G W'^T)    dW = scatter(X'^T G)
 //
-// G is brought together once, for both products. X' and W' are so again: kept, they would be
-// the larger part of a rank's memory. But while a map is computed the W' of the next one is on its
-// way (grid/overlap.hpp). Of dX and dW one is on its way while the other is computed: dW first
-// where it moves, until the next map's dW does; dX first where that alone moves.
+// G is brought together once, for both products. X' and W' are so again, unless GridPlan::keep says
+// otherwise: kept, they are the larger part of a rank's memory. But while a map is computed the W'
+// of the next one is on its way (grid/overlap.hpp). Of dX and dW one is on its way while the other
+// is computed: dW first where it moves, until the next map's dW does; dX first where that alone
+// moves.
 //
 // Where activations travel as learned codes, a move is between two maps of the rows, E and D,
 // both [code, columns]:
@@ -60,6 +61,7 @@ struct Products {
   }
   static bool is_out_in(const GridMap& map) { return map.is_out_in && !map.is_narrow; }
   bool gathers() const { return spot.grid.extent(plan.weight) > 1; }
+  bool keeps() const { return spot.grid.plan().keep == GridKeep::gathered; }
   // Maps of one input have equally many columns when they are [outputs, inputs]: together they are
   // one matrix. Those that are not are alone. Gradients of weights are waited for last.
   GridSite weight_site(std::uint8_t urgency) const {
@@ -267,6 +269,8 @@ Tensor input_gradient(const Products& products, const Tensors& g, const Tensors&
 // What forward leaves for backward.
 struct LeftForBackward {
   Tensor x;
+  Tensor in_moved;   // where it is kept: what moved of x, moved
+  Tensors weights;   // where they are kept: those that were gathered
   Tensor out_code;   // what arrived of an output's code
   GridMask in, out;  // what sparse codecs did; empty: their gradients are straight through
   std::vector<std::int64_t> widths;
@@ -297,17 +301,20 @@ Tensor product_gradient(const Products& products, const LeftForBackward& kept, c
 // Backward as the head of this file has it. dX comes without the mask of X.
 Tensor products_back(const Products& products, const LeftForBackward& kept, const Tensors& dy,
                      CodeGradients& codes, DeferredWeights* deferred) {
-  TensorGrid::Pending pending = products.start_weights();
+  Tensors weights = kept.weights;
+  TensorGrid::Pending pending = weights.empty() ? products.start_weights() : TensorGrid::Pending();
+  const auto bring_weights = [&] {
+    if (weights.empty()) weights = products.weights_from(pending);
+  };
   Tensor moved;
   const Tensor all = product_gradient(products, kept, joined(dy), moved, codes);
   std::int64_t at = 0;
   Tensors g;
   for (const Tensor& one : dy) g.push_back(columns_of(all, at, one.size(1)));
-  const Tensor in_code = products.moved_input(kept.x);
+  const Tensor in_code = kept.in_moved.defined() ? kept.in_moved : products.moved_input(kept.x);
   const Tensor gathered = products.input_from(in_code);
-  Tensors weights;
   const auto leaving = [&] {
-    if (weights.empty()) weights = products.weights_from(pending);
+    bring_weights();
     const Tensor dx = input_gradient(products, g, weights);
     if (products.codes.in.is_used())
       codes.in.decoder = blocks_gradient(in_code, dx, products.members_in());
@@ -319,7 +326,7 @@ Tensor products_back(const Products& products, const LeftForBackward& kept, cons
     return mine.matmul(products.codes.in.encoder);
   };
   if (products.codes.out.is_used()) {
-    weights = products.weights_from(pending);
+    bring_weights();
     codes.out.encoder = joined(multiplied(products, moved.t().matmul(gathered), weights));
   }
   if (deferred != nullptr) {
@@ -359,13 +366,20 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
                       const std::vector<GridMap>& maps, const GridRows& rows,
                       DeferredWeights* deferred, const GridCodePair& codes) {
   const Products products{spot, plan, maps, rows, {detached(codes.in), detached(codes.out)}};
-  LeftForBackward kept{.x = x.detach(), .out_code = {}};
+  LeftForBackward kept;
+  kept.x = x.detach();
   Tensors outputs;
   {
     const at::NoGradGuard no_grad;
     TensorGrid::Pending pending = products.start_weights();
-    const Tensor gathered = products.input_from(products.moved_input(kept.x, &kept.in));
-    const Tensors parts = multiplied(products, gathered, products.weights_from(pending));
+    const Tensor in_moved = products.moved_input(kept.x, &kept.in);
+    const Tensor gathered = products.input_from(in_moved);
+    const Tensors weights = products.weights_from(pending);
+    const Tensors parts = multiplied(products, gathered, weights);
+    if (products.keeps()) {
+      kept.in_moved = in_moved;
+      if (products.gathers()) kept.weights = weights;
+    }
     for (const Tensor& part : parts) kept.widths.push_back(part.size(1));
     const Tensor moved = products.moved_output(joined(parts), &kept.out);
     if (codes.out.is_used()) kept.out_code = moved;

@@ -25,6 +25,7 @@ struct HeldPart {
   HeldBlocks held;
   const std::vector<double>& on_a_rank;  // elements of each parameter
   const std::vector<double>& gathered;   // elements of each block; empty: no grid
+  const KeptGathered& more;              // that forward keeps of a microbatch; empty: no grid
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
@@ -53,21 +54,34 @@ struct HeldPart {
   }
 };
 
-// What forward of a stage keeps of one sample.
+// What forward of a stage keeps of a microbatch.
 double kept_by_stage(const HeldPart& part, int stage) {
   const BlockRange& range = part.plan.stages[static_cast<std::size_t>(stage)];
+  const auto samples = static_cast<double>(part.config().microbatch_size());
   double kept = 0;
-  for (std::int64_t b = range.begin; b < range.end; ++b) {
-    const BlockSpec& block = part.blocks()[static_cast<std::size_t>(b)];
-    kept += kept_on_a_rank(part.request.grid, block, part.config().model.recompute);
-  }
+  for (auto b = static_cast<std::size_t>(range.begin); b < static_cast<std::size_t>(range.end); ++b)
+    kept += samples *
+                kept_on_a_rank(part.request.grid, part.blocks()[b], part.config().model.recompute) +
+            (part.more.kept.empty() ? 0 : part.more.kept[b]);
   return kept;
+}
+
+// Of the block in backward that needs most besides.
+double most_at_work(const HeldPart& part) {
+  const auto samples = static_cast<double>(part.config().microbatch_size());
+  double most = 0;
+  for (std::size_t b = 0; b < part.blocks().size(); ++b)
+    if (part.held.empty() || part.held[b])
+      most = std::max(most, samples * at_work_on_a_rank(part.request.grid, part.blocks()[b],
+                                                        part.config().model.recompute) +
+                                (part.more.at_work.empty() ? 0 : part.more.at_work[b]));
+  return most;
 }
 
 // The most that is kept at once, by walking the rank's list of the schedule; and the block in
 // backward.
 double live_elements(const HeldPart& part) {
-  double live = 0, most = 0, block_at_work = 0;
+  double live = 0, most = 0;
   std::map<int, double> kept;  // by stage
   for (const Action& a : part.plan.schedule.by_rank[static_cast<std::size_t>(part.pp)]) {
     const auto [of_stage, is_new] = kept.try_emplace(a.stage);
@@ -75,11 +89,7 @@ double live_elements(const HeldPart& part) {
     if (a.op == Op::forward) most = std::max(most, live += of_stage->second);
     if (a.op == Op::backward || a.op == Op::backward_weight) live -= of_stage->second;
   }
-  part.for_each_held([&](const BlockSpec& block) {
-    block_at_work = std::max(
-        block_at_work, at_work_on_a_rank(part.request.grid, block, part.config().model.recompute));
-  });
-  return (most + block_at_work) * static_cast<double>(part.config().microbatch_size());
+  return most + most_at_work(part);
 }
 
 double gathered_elements(const HeldPart& part) {
@@ -247,6 +257,10 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
   if (!is_trivial(request.grid))
     gathered = gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
                                   request.config.tensor.prefetch);
+  KeptGathered more;
+  if (!is_trivial(request.grid))
+    more = kept_gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
+                                   request.config.model.recompute);
   std::vector<MemoryEstimate> by_place;
   for (int pp = 0; pp < ranks; ++pp)
     by_place.push_back(memory_of({.request = request,
@@ -254,7 +268,8 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
                                   .pp = pp,
                                   .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks(),
                                   .on_a_rank = elements,
-                                  .gathered = gathered}));
+                                  .gathered = gathered,
+                                  .more = more}));
   return by_place;
 }
 

@@ -129,7 +129,13 @@ std::vector<GridCase> some_cases() {
 
 std::string to_text(const GridPlan& plan) {
   return fmt::format("{} {}x{}x{} {}", name_of(plan.method), plan.mesh.tp[0], plan.mesh.tp[1],
-                     plan.mesh.tp[2], plan.table == TableCut::split ? "split" : "gathered");
+                     plan.mesh.tp[2], plan.table == TableCut::split ? "split" : "gathered") +
+         (plan.keep == GridKeep::gathered ? ", kept" : "");
+}
+
+GridPlan kept(GridPlan plan) {
+  plan.keep = GridKeep::gathered;
+  return plan;
 }
 
 std::vector<GridPlan> plans() {

@@ -117,7 +117,10 @@ TEST(TensorGrid, CountsWhatTheFormulasSay) {
     for (const GridPlan& plan : plans_for(c)) expect_counts(c, plan, divides_evenly(c));
   }
   for (const GridCase& c : some_cases())
-    for (const GridPlan& plan : some_plans()) expect_counts(c, plan, false);
+    for (const GridPlan& plan : some_plans()) {
+      expect_counts(c, plan, false);
+      expect_counts(c, kept(plan), false);
+    }
 }
 
 // Encoded, computed once more and in halves, the order is one, too.

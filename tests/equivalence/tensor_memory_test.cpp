@@ -1,6 +1,7 @@
 // What forward keeps for backward on a tensor grid, counted in the allocator, against the formulas
 // that estimates of memory have.
 #include <barrier>
+#include <numeric>
 
 #include "grid_cases.hpp"
 #include "laconic/architecture/grid_memory.hpp"
@@ -47,19 +48,23 @@ double kept_in_a_run(const GridCase& c, const GridPlan& plan, bool recomputes) {
 }
 
 double predicted_kept(const GridCase& c, const GridPlan& plan, bool recomputes) {
+  const ModelSpec spec = model_spec(c.family, kWideTokens);
   double kept = 0;
-  for (const BlockSpec& block : model_spec(c.family, kWideTokens).blocks)
+  for (const BlockSpec& block : spec.blocks)
     kept += kept_on_a_rank(plan, block, recomputes) * kGridSamples;
-  return kept;
+  const KeptGathered more = kept_gathered_on_a_rank(spec, plan, kGridSamples, recomputes);
+  return std::accumulate(more.kept.begin(), more.kept.end(), kept);
 }
 
 TEST(TensorMemory, ForwardKeepsWhatTheFormulasSay) {
   const GridCase c = wide_case();
+  const GridPlan cube{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split},
+      square{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered},
+      line{TensorMethod::one_d, {.tp = {1, 4, 1}}, TableCut::split},
+      sequence{TensorMethod::one_d_sequence, {.tp = {1, 4, 1}}, TableCut::split};
   for (const GridPlan& plan :
-       {GridPlan{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split},
-        GridPlan{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::gathered},
-        GridPlan{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered},
-        GridPlan{TensorMethod::one_d, {.tp = {1, 4, 1}}, TableCut::split}})
+       {cube, GridPlan{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::gathered}, square, line,
+        kept(cube), kept(square), kept(line), kept(sequence)})
     for (const bool recomputes : {false, true}) {
       SCOPED_TRACE(fmt::format("{} recomputes {}", to_text(plan), recomputes));
       const double wanted = predicted_kept(c, plan, recomputes);

@@ -103,12 +103,13 @@ void expect_same_order(const std::vector<std::string>& got,
 
 TEST(TensorOrder, ARankDoesWhatThePredictionFollows) {
   const GridCase gpt = cases()[0];  // a product for each of its maps
+  const GridPlan cube{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::gathered},
+      sequence{TensorMethod::one_d_sequence, {.tp = {1, 2, 1}}, TableCut::split},
+      line{TensorMethod::three_d, {.tp = {4, 1, 1}}, TableCut::split};
   for (const GridPlan& plan :
-       {GridPlan{TensorMethod::one_d, {.tp = {1, 2, 1}}, TableCut::split},
-        GridPlan{TensorMethod::one_d_sequence, {.tp = {1, 2, 1}}, TableCut::split},
-        GridPlan{TensorMethod::three_d, {.tp = {4, 1, 1}}, TableCut::split},
-        GridPlan{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::gathered},
-        GridPlan{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered}})
+       {GridPlan{TensorMethod::one_d, {.tp = {1, 2, 1}}, TableCut::split}, sequence, line, cube,
+        GridPlan{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered}, kept(sequence),
+        kept(line), kept(cube)})
     for (const bool recomputes : {false, true})
       for (const bool prefetches : {false, true}) {
         SCOPED_TRACE(

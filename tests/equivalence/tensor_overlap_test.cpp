@@ -20,24 +20,44 @@ struct Overlapped {
 };
 
 Overlapped overlapped(const GridCase& c, const GridPlan& plan, const StageOptions& options,
-                      bool is_on) {
+                      bool is_on, const GridCodecs& codecs = {}) {
   const auto ranks = static_cast<std::size_t>(size(plan.mesh));
   Overlapped all{std::vector<Outcome>(ranks), std::vector<std::vector<GridCallMade>>(ranks),
                  std::vector<GridCounts>(ranks)};
-  on_grid(plan, [&](TensorGrid& grid, Rank rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    grid.overlap().enable(is_on);
-    Pass pass = pass_of(c, 0.2);
-    pass.grid = &grid;
-    const GridPlace place{plan, coord_of(plan.mesh, rank)};
-    Weights weights = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
-    trained(weights, c, pass, 1, options);
-    grid.clear_counts();
-    grid.observe([&](const GridCallMade& call) { all.calls[at].push_back(call); });
-    all.outcomes[at] = trained(weights, c, pass, 1, options);
-    all.counts[at] = grid.counts();
-  });
+  on_grid(
+      plan,
+      [&](TensorGrid& grid, Rank rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        grid.overlap().enable(is_on);
+        Pass pass = pass_of(c, 0.2);
+        pass.grid = &grid;
+        const GridPlace place{plan, coord_of(plan.mesh, rank)};
+        Weights weights = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
+        trained(weights, c, pass, 1, options);
+        grid.clear_counts();
+        grid.observe([&](const GridCallMade& call) { all.calls[at].push_back(call); });
+        all.outcomes[at] = trained(weights, c, pass, 1, options);
+        all.counts[at] = grid.counts();
+      },
+      codecs);
   return all;
+}
+
+void expect_same_bits(const Overlapped& got, const Overlapped& wanted) {
+  for (std::size_t rank = 0; rank < wanted.outcomes.size(); ++rank) {
+    const Outcome &a = got.outcomes[rank], &b = wanted.outcomes[rank];
+    EXPECT_EQ(a.loss, b.loss);
+    for (const auto& [name, value] : b.values) {
+      EXPECT_TRUE(a.values.at(name).equal(value)) << name;
+      EXPECT_TRUE(a.gradients.at(name).equal(b.gradients.at(name))) << name;
+    }
+  }
+}
+
+std::uint64_t received(const GridCounts& counts) {
+  std::uint64_t elements = 0;
+  for (const auto& [key, count] : counts) elements += count.elements;
+  return elements;
 }
 
 // Also when it is computed once more, and in halves.
@@ -56,15 +76,39 @@ TEST(TensorGrid, WeightsThatComeAheadChangeNoBitAndNoCount) {
       EXPECT_EQ(with.counts, without.counts);
       // Something is made sooner, or there is nothing to test.
       EXPECT_NE(with.calls[0], without.calls[0]);
-      for (std::size_t rank = 0; rank < with.outcomes.size(); ++rank) {
-        EXPECT_EQ(with.outcomes[rank].loss, without.outcomes[rank].loss);
-        for (const auto& [name, value] : with.outcomes[rank].values) {
-          EXPECT_TRUE(value.equal(without.outcomes[rank].values.at(name))) << name;
-          EXPECT_TRUE(with.outcomes[rank].gradients.at(name).equal(
-              without.outcomes[rank].gradients.at(name)))
-              << name;
-        }
-      }
+      expect_same_bits(with, without);
+    }
+}
+
+// Encoded too, where what is gathered again is decoded to the same bits; and computed once more,
+// and in halves.
+TEST(TensorGrid, WhatIsKeptChangesNoBitAndIsNotGatheredAgain) {
+  const GridCodecs short_ones = [](const GridSite& site, GridCall) {
+    return site.is_small
+               ? GridCodec()
+               : GridCodec{.codec = parse_codec("quantise:bits=8,rounding=stochastic,grid=ends")};
+  };
+  GridPlan coded{TensorMethod::three_d, {.tp = {2, 1, 2}}, TableCut::gathered};
+  coded.codes = {.size = 12, .blocks = {false, true, false, false}};
+  const GridPlan cube{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split},
+      square{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered};
+  struct Row {
+    GridPlan plan;
+    StageOptions options;
+    GridCodecs codecs;
+  };
+  for (const Row& row :
+       {Row{cube, {}, {}}, Row{cube, {}, short_ones}, Row{square, {.recompute = true}, short_ones},
+        Row{square, {.is_split = true}, {}}, Row{coded, {}, {}}})
+    for (const GridCase& c : some_cases()) {
+      if (c.name != "gpt" && !(c.name == "seq2seq" && !row.codecs)) continue;
+      if (c.name != "gpt" && row.plan.codes.size > 0) continue;
+      SCOPED_TRACE(c.name + " on " + to_text(row.plan));
+      const Overlapped again = overlapped(c, row.plan, row.options, true, row.codecs);
+      const Overlapped once = overlapped(c, kept(row.plan), row.options, true, row.codecs);
+      expect_one_order(once.calls, row.plan);
+      EXPECT_LT(received(once.counts[0]), received(again.counts[0]));
+      expect_same_bits(once, again);
     }
 }
 
