@@ -89,6 +89,12 @@ TEST_F(SimulatedBytes, OfGridsWithStagesAndReplicasAreThoseOfARun) {
       expect_simulated(joined(row, codecs));
 }
 
+TEST_F(SimulatedBytes, OfGridsThatKeepWhatTheyGatherAreThoseOfARun) {
+  for (const auto& grid : {kGrids[2], kGrids[3], kGrids[5]})
+    expect_simulated(joined(grid, {"tensor.keep=gathered"}));
+  expect_simulated(joined(kGrids[5], {"tensor.keep=gathered", "model.recompute=true"}));
+}
+
 // In bfloat16 sums travel in float32, and what is gathered in bfloat16; what is computed again is
 // gathered again.
 TEST_F(SimulatedBytes, OfShortNumbersLearnedCodesAndRecomputationAreThoseOfARun) {

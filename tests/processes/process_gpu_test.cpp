@@ -43,6 +43,34 @@ TEST_F(GpuRanks, AgreeWithOneThatHasTheWholeBatch) {
   for (const auto& [step, loss] : one) EXPECT_NEAR(two.at(step), loss, 1e-4 * loss) << step;
 }
 
+TEST_F(GpuRanks, OfATensorGridAgreeWithOneThatHasTheWholeModel) {
+  struct Row {
+    const char* name;
+    Words sets;
+    double share;  // that losses may differ by
+  };
+  const auto in_eight_bits = [](const char* traffic) {
+    return Words{"--set", fmt::format("{}.codec=quantise:bits=8", traffic)};
+  };
+  const Words line = {"--set", "mesh.tp=2", "--set", "tensor.method=1d"},
+              sequence = {"--set", "mesh.tp=2", "--set", "tensor.method=1d-sequence"},
+              shared = {"--set", "mesh.tp=2,1,1", "--set", "tensor.method=3d"};
+  const Words plain = {"--set", "model.dropout=0"};
+  expect_exit(0, train("runs/one", on_gpu(plain)));
+  const auto one = losses("runs/one");
+  for (const Row& row :
+       {Row{"line", line, 1e-4}, Row{"sequence", sequence, 1e-4}, Row{"shared", shared, 1e-4},
+        Row{"kept", shared + Words{"--set", "tensor.keep=gathered"}, 1e-4},
+        Row{"short", line + in_eight_bits("tp.activation") + in_eight_bits("tp.gradient"), 0.02}}) {
+    SCOPED_TRACE(row.name);
+    const std::string run = fmt::format("runs/{}", row.name);
+    expect_exit(0, train(run, on_gpu(plain + row.sets + Words{"--ranks", "2"})));
+    const auto grid = losses(run);
+    ASSERT_EQ(one.size(), grid.size());
+    for (const auto& [step, loss] : one) EXPECT_NEAR(grid.at(step), loss, row.share * loss) << step;
+  }
+}
+
 TEST_F(GpuRanks, KilledAgainAndAgainEndAsThoseLeftAlone) {
   const Words steps = {"--set", "train.steps=60", "--set", "checkpoint.every=4"};
   expect_exit(0, on_two("runs/undisturbed", steps));
