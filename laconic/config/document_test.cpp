@@ -101,12 +101,14 @@ TEST(Presets, ThoseOfLocalUpdatesHaveThePapersSettings) {
     const char* preset;
     LocalMethod method;
     double outer_lr, outer_momentum;
-    OptimiserKind inside;
+    OptimiserKind inside = OptimiserKind::adamw;
+    const char* codec = "raw";
   };
+  const char* e3m0 = "quantise:bits=4,grid=powers";
   for (const Row& row :
-       {Row{"diloco", LocalMethod::diloco, 0.6, 0.9, OptimiserKind::adamw},
-        {"streaming-diloco", LocalMethod::streaming_diloco, 0.4, 0.9, OptimiserKind::adamw},
-        {"sparse-loco", LocalMethod::sparse_loco, 1, 0, OptimiserKind::adamw},
+       {Row{"diloco", LocalMethod::diloco, 0.6, 0.9},
+        {"streaming-diloco", LocalMethod::streaming_diloco, 0.4, 0.9, OptimiserKind::adamw, e3m0},
+        {"sparse-loco", LocalMethod::sparse_loco, 1, 0},
         {"muloco", LocalMethod::diloco, 0.9, 0.8, OptimiserKind::muon}}) {
     const fs::path folder = source_folder() / "presets";
     const RunConfig config = read_config({(folder / (std::string(row.preset) + ".toml")).string(),
@@ -118,7 +120,8 @@ TEST(Presets, ThoseOfLocalUpdatesHaveThePapersSettings) {
     EXPECT_EQ(outer.lr, row.outer_lr) << row.preset;
     EXPECT_EQ(outer.momentum, row.outer_momentum) << row.preset;
     EXPECT_EQ(config.optimiser.kind, row.inside) << row.preset;
-    if (row.method == LocalMethod::sparse_loco) EXPECT_EQ(config.local.memory, 0.95);
+    EXPECT_EQ(config.local.memory, 0.95) << row.preset;
+    EXPECT_EQ(config.dp_gradient.codec, row.codec) << row.preset;
     if (row.inside != OptimiserKind::muon) continue;
     EXPECT_EQ(config.optimiser.muon_lr, 0.0625);
     EXPECT_EQ(config.optimiser.muon_momentum, 0.9);
