@@ -44,6 +44,7 @@ std::vector<CodecSpec> usual_codecs() {
                            "quantise:bits=4,group=row",
                            "quantise:bits=4,group=channel",
                            "quantise:bits=4,rounding=stochastic,grid=ends",
+                           "quantise:bits=4,grid=powers",
                            "quantise:bits=4,rotate=true",
                            "quantise:bits=4,group=channel,scale=f16,grid=artefact",
                            "sign",

@@ -269,20 +269,22 @@ class TileReader {
     const std::uint64_t first = begin / layout_.run, last = (begin + size - 1) / layout_.run;
     load_levels(codec_, payload_.data() + layout_.scales_at + first * scale_bytes(codec_.scale),
                 last - first + 1, levels_);
-    kernel_.dequantise(codes_, size, {levels_, layout_.run, begin % layout_.run}, values_);
+    dequantise_(codes_, size, {levels_, layout_.run, begin % layout_.run}, values_);
   }
 
   void read_rows(std::uint64_t begin, std::size_t size) {
     for (std::size_t i = 0; i < size;) {
       const std::uint64_t within = (begin + i) % channels_.run();
       const std::size_t part = std::min<std::uint64_t>(size - i, channels_.run() - within);
-      kernel_.dequantise(codes_ + i, part, channels_.levels().later(within), values_ + i);
+      dequantise_(codes_ + i, part, channels_.levels().later(within), values_ + i);
       i += part;
     }
   }
 
-  const kernel::QuantiseKernel& kernel_ = kernel::quantise_kernel();
   const Quantise& codec_;
+  decltype(kernel::QuantiseKernel::dequantise) dequantise_ =
+      codec_.grid == Grid::powers ? kernel::quantise_kernel().dequantise_powers
+                                  : kernel::quantise_kernel().dequantise;
   const QuantiseLayout& layout_;
   ByteView payload_;
   ChannelLevels channels_;

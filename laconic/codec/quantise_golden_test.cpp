@@ -50,7 +50,7 @@ TEST(QuantiseBytes, PackAndUnpackAreAPair) {
   });
 }
 
-// The two worked examples of docs/wire-format.md.
+// The worked examples of docs/wire-format.md.
 TEST(QuantiseBytes, TheExamplesOfTheDocument) {
   for_each_target([] {
     const Quantise tread = codec_of("quantise:bits=3,block=4");
@@ -63,6 +63,11 @@ TEST(QuantiseBytes, TheExamplesOfTheDocument) {
     EXPECT_EQ(hex(encoded(ends, two_rows, {3, 1, -1, 0.5f, -0.25f, -0.5f})), "00 42 00 38 E7 40");
     EXPECT_EQ(decoded(ends, two_rows, from_hex("00 42 00 38 E7 40")),
               (Floats{3, 1, -1, 0.5f, -0.5f * (0.5f / 1.5f), -0.5f}));
+    const Quantise powers = codec_of("quantise:bits=4,block=4,grid=powers");
+    EXPECT_EQ(hex(encoded(powers, vector_of(8), {1, -0.4f, 0.01f, 0, -3, 2, 1, 0.02f})),
+              "00 00 80 3F 00 00 40 40 F2 98 1E D8");
+    EXPECT_EQ(decoded(powers, vector_of(8), from_hex("00 00 80 3F 00 00 40 40 F2 98 1E D8")),
+              (Floats{1, -0.5f, 0.015625f, 0, -3, 1.5f, 0.75f, 0}));
   });
 }
 
@@ -98,6 +103,14 @@ TEST(QuantiseBytes, OtherScalesAndGrids) {
            {"quantise:bits=4,scale=f16", {1}, {-1e-30f}, "01 00 80"},
            {"quantise:bits=4,scale=f16", {1}, {-1e30f}, "FF 7B 00"},
            {"quantise:bits=4", {1}, {-3e38f}, "00 00 00 7E 00"},
+           {"quantise:bits=4,grid=powers", {3}, {nan, 1, 2}, "00 00 C0 7F 88 80"},
+           {"quantise:bits=4,grid=powers", {3}, {3e38f, -3e38f, 0}, "00 00 00 7E F1 80"},
+           // From the middle of two levels on the larger one is taken.
+           {"quantise:bits=2,grid=powers", {5}, {1, 0.5f, 0.4999f, -0.5f, 0}, "00 00 80 3F F9 80"},
+           {"quantise:bits=3,grid=powers",
+            {6},
+            {1, 0.75f, 0.7499f, -0.375f, 0.125f, -0.1249f},
+            "00 00 80 3F FF 2B 00"},
            {"quantise:bits=2,group=channel,scale=f16,grid=artefact",
             {3, 2},
             {1, 0, -1, 1e-8f, .5f, -1e-8f},
@@ -171,18 +184,20 @@ TEST(QuantiseBytes, ScalesThatNoEncoderWritesAreRefused) {
            {"quantise", "00 00 80 3F 00", true},
            {"quantise", "00 00 80 BF 00", true},
            {"quantise:grid=ends", "00 00 80 BF 00", false},  // negative
-           {"quantise", "00 00 80 7F 00", false},            // infinite
-           {"quantise", "00 00 80 FF 00", false},            // infinite
-           {"quantise", "01 00 80 7F 80", false},            // signalling NaN
-           {"quantise", "00 00 C0 FF 80", false},            // negative NaN
-           {"quantise", "00 00 C0 7F 80", true},             // NaN
-           {"quantise", "00 00 00 80 80", false},            // -0
-           {"quantise", "00 00 80 0D 00", true},             // 2^-100
-           {"quantise", "FF FF 7F 0D 00", false},            // below
-           {"quantise", "01 00 00 00 00", false},            // denormal
-           {"quantise", "00 00 00 7E 00", true},             // 2^125
-           {"quantise", "01 00 00 7E 00", false},            // above
-           {"quantise:scale=f16", "00 BC 00", true},         // -1
+           {"quantise:bits=4,grid=powers", "00 00 80 BF 00", false},
+           {"quantise:bits=4,grid=powers", "00 00 80 3F 00", true},
+           {"quantise", "00 00 80 7F 00", false},     // infinite
+           {"quantise", "00 00 80 FF 00", false},     // infinite
+           {"quantise", "01 00 80 7F 80", false},     // signalling NaN
+           {"quantise", "00 00 C0 FF 80", false},     // negative NaN
+           {"quantise", "00 00 C0 7F 80", true},      // NaN
+           {"quantise", "00 00 00 80 80", false},     // -0
+           {"quantise", "00 00 80 0D 00", true},      // 2^-100
+           {"quantise", "FF FF 7F 0D 00", false},     // below
+           {"quantise", "01 00 00 00 00", false},     // denormal
+           {"quantise", "00 00 00 7E 00", true},      // 2^125
+           {"quantise", "01 00 00 7E 00", false},     // above
+           {"quantise:scale=f16", "00 BC 00", true},  // -1
            {"quantise:scale=f16,grid=ends", "00 BC 00", false},
            {"quantise:scale=f16", "00 7C 00", false},
            {"quantise:scale=f16", "00 80 80", false},
@@ -212,6 +227,9 @@ TEST(QuantiseBytes, DeadGroupsHaveOneCode) {
   EXPECT_EQ(refusal("quantise:bits=4", {3}, "00 00 00 00 88 80"), good);
   EXPECT_EQ(refusal("quantise:bits=4", {3}, "00 00 00 00 88 90"), (Refusal{"payload.code", 5}));
   EXPECT_EQ(refusal("quantise:bits=4", {3}, "00 00 C0 7F 80 80"), (Refusal{"payload.code", 4}));
+  EXPECT_EQ(refusal("quantise:bits=4,grid=powers", {3}, "00 00 00 00 88 80"), good);
+  EXPECT_EQ(refusal("quantise:bits=4,grid=powers", {3}, "00 00 00 00 88 90"),
+            (Refusal{"payload.code", 5}));
   EXPECT_EQ(refusal("quantise:bits=4,grid=ends", {3}, "00 00 00 00 00 00"), good);
   EXPECT_EQ(refusal("quantise:bits=4,grid=ends", {3}, "00 00 00 00 00 80"),
             (Refusal{"payload.code", 5}));

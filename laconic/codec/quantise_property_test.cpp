@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "laconic/codec/device_codec.hpp"
 #include "laconic/codec/test_quantise.hpp"
 
 namespace laconic {
@@ -95,11 +96,52 @@ TEST(QuantiseNumbers, ErrorsOfAChannelStayWithinHalfAStepOfItsOwn) {
 
 TEST(QuantiseNumbers, TheLargestElementIsExact) {
   for (int bits = 2; bits <= 8; ++bits)
-    for (const float sign : {1.0f, -1.0f}) {
-      Floats x = normal_data(256);
-      x[100] = 5.3f * sign;
-      EXPECT_EQ(passed({.bits = bits}, vector_of(256), x)[100], x[100]);
+    for (const Grid grid : {Grid::tread, Grid::powers})
+      for (const float sign : {1.0f, -1.0f}) {
+        const Quantise codec{.bits = bits, .grid = grid};
+        if (!check(codec).empty()) continue;
+        Floats x = normal_data(256);
+        x[100] = 5.3f * sign;
+        EXPECT_EQ(passed(codec, vector_of(256), x)[100], x[100]);
+      }
+}
+
+// No level is nearer than the one that is taken; so down to three quarters of the least, nothing
+// changes by more than a third.
+TEST(QuantiseNumbers, PowersAreTheNearest) {
+  for (int bits = 2; bits <= 5; ++bits)
+    for (const char* text :
+         {"quantise:bits=4,grid=powers", "quantise:bits=4,grid=powers,scale=pow2"}) {
+      const Quantise codec = codec_of(text, bits);
+      SCOPED_TRACE(to_text(codec));
+      const Floats x = normal_data(4000), y = passed(codec, vector_of(4000), x);
+      for (std::size_t block = 0; block < x.size(); block += 256) {
+        const std::size_t end = std::min(x.size(), block + 256);
+        float scale = largest_magnitude({x.begin() + static_cast<std::ptrdiff_t>(block),
+                                         x.begin() + static_cast<std::ptrdiff_t>(end)});
+        if (codec.scale == ScaleType::pow2) scale = std::exp2(std::ceil(std::log2(scale)));
+        Floats levels{0};
+        for (int k = 0; k < (1 << (bits - 1)) - 1; ++k)
+          for (const float sign : {1.0f, -1.0f}) levels.push_back(std::ldexp(sign * scale, -k));
+        const float least = levels.back() * -0.75f;
+        for (std::size_t i = block; i < end; ++i) {
+          ASSERT_NE(std::ranges::find(levels, y[i]), levels.end()) << y[i];
+          for (const float level : levels)
+            ASSERT_LE(std::abs(x[i] - y[i]), std::abs(x[i] - level) * 1.00001f + scale * 1e-7f);
+          if (std::abs(x[i]) < least) continue;
+          ASSERT_LE(std::abs(x[i] - y[i]), std::abs(x[i]) * 0.33334f);
+        }
+      }
     }
+}
+
+TEST(QuantiseNumbers, PowersAreForHostsAlone) {
+  for (const char* text : {"quantise:bits=4,grid=powers", "top_k+quantise:bits=4,grid=powers",
+                           "random_k+quantise:bits=4,grid=powers"})
+    EXPECT_EQ(to_text(check_device(parse_codec(text), vector_of(8))),
+              "quantise.grid: grid=powers has kernels for processors alone")
+        << text;
+  EXPECT_TRUE(check_device(parse_codec("top_k+quantise:bits=4"), vector_of(8)).empty());
 }
 
 TEST(QuantiseNumbers, TwoBitsOfTheArtefact) {
@@ -119,8 +161,8 @@ TEST(QuantiseNumbers, TwoBitsOfTheArtefact) {
 TEST(QuantiseNumbers, WhatIsNotFinitePoisonsItsGroupOnly) {
   for (const char* text :
        {"quantise:block=64", "quantise:block=64,scale=f16", "quantise:block=64,scale=pow2",
-        "quantise:block=64,grid=ends", "quantise:block=64,grid=ends,rounding=stochastic",
-        "quantise:block=64,rotate=true"})
+        "quantise:bits=4,block=64,grid=powers", "quantise:block=64,grid=ends",
+        "quantise:block=64,grid=ends,rounding=stochastic", "quantise:block=64,rotate=true"})
     for (const float broken : {kNan, kInfinity, -kInfinity}) {
       const Quantise codec = codec_of(text, 4);
       SCOPED_TRACE(to_text(codec));

@@ -21,7 +21,7 @@ std::vector<Quantise> all_codecs(std::int64_t block) {
   for (int bits = 1; bits <= 8; ++bits)
     for (const ScaleGroup group : {ScaleGroup::block, ScaleGroup::row, ScaleGroup::channel})
       for (const ScaleType scale : {ScaleType::f32, ScaleType::f16, ScaleType::pow2})
-        for (const Grid grid : {Grid::tread, Grid::ends, Grid::artefact})
+        for (const Grid grid : {Grid::tread, Grid::ends, Grid::artefact, Grid::powers})
           for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic})
             for (const bool rotate : {false, true}) {
               const Quantise codec{bits,  group,    group == ScaleGroup::block ? block : 0,

@@ -24,8 +24,8 @@ struct Extremes {
 
 // The arithmetic of one group, see docs/wire-format.md.
 struct Level {
-  float encode_factor = 0;  // L / s or H / s; for the grid artefact the divisor d
-  float step = 0;           // what one code is worth
+  float encode_factor = 0;  // L / s or H / s; for the grid artefact the divisor d, for powers 1 / s
+  float step = 0;           // what one code is worth; for powers the largest, s
   float middle = 0;         // the code, perhaps half a one, that decodes to zero
 };
 

@@ -19,6 +19,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;  // clang 14 does not find this by itsel
 
 constexpr std::int64_t kMaxBlock = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxRank = 1 << 16;
+constexpr int kMostPowerBits = 5;
 constexpr std::int64_t kMinRotated = 8;
 constexpr std::int64_t kMaxRotated = 4096;
 
@@ -71,6 +72,9 @@ void check_one(const Quantise& c, Problems& problems) {
   if (c.grid == Grid::artefact)
     require(problems, c.group == ScaleGroup::channel && c.scale == ScaleType::f16, "quantise.grid",
             "the artefact's quantiser has group=channel and scale=f16");
+  require(problems, c.grid != Grid::powers || c.bits <= kMostPowerBits, "quantise.grid",
+          "grid=powers has 2 to {} bits, not {}: the least of more levels would be no normal float",
+          kMostPowerBits, c.bits);
   if (c.rotate) check_rotation(c, problems);
 }
 

@@ -54,6 +54,8 @@ enum class Grid : std::uint8_t {
                  // makes the largest element a level too
   ends = 1,      // evenly from -s to s: no zero, nothing cut off, so rounding can be unbiased
   artefact = 2,  // the published AC-SGD code: tread with s > 0 in f16 and 1e-6 in the divisor
+  powers = 3,    // zero, and s, s / 2, s / 4 ... of both signs: small numbers keep their size. Of 4
+                 // bits one is the sign and three the exponent (E3M0)
 };
 
 struct Quantise {

@@ -21,6 +21,7 @@ TEST(CodecSpec, TextsAndSpecsArePairs) {
                            "quantise:bits=3,group=row,scale=f16",
                            "quantise:bits=2,group=channel,scale=f16,grid=artefact",
                            "quantise:bits=1,grid=ends",
+                           "quantise:bits=4,block=64,grid=powers",
                            "quantise:bits=4,rounding=stochastic,grid=ends,rotate=true",
                            "sign",
                            "sign:block=1024",
@@ -61,6 +62,10 @@ TEST(CodecSpec, BadTextsAreRefusedWithEveryReason) {
             "quantise.grid: one bit needs grid=ends: with a level at zero there would be no "
             "positive one");
   EXPECT_NE(reason_against("quantise:rounding=stochastic").find("grid=ends"), std::string::npos);
+  EXPECT_EQ(
+      reason_against("quantise:bits=6,grid=powers"),
+      "quantise.grid: grid=powers has 2 to 5 bits, not 6: the least of more levels would be no "
+      "normal float");
   EXPECT_NE(reason_against("quantise:block=96,rotate=true").find("96 is not a power of two"),
             std::string::npos);
   EXPECT_NE(reason_against("raw+half").find("raw keeps all values"), std::string::npos);

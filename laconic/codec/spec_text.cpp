@@ -32,7 +32,7 @@ struct Names<Rounding> {
 };
 template <>
 struct Names<Grid> {
-  static constexpr std::array<std::string_view, 3> kAll = {"tread", "ends", "artefact"};
+  static constexpr std::array<std::string_view, 4> kAll = {"tread", "ends", "artefact", "powers"};
 };
 
 // --- the options of each codec: visit(name, value, help).
@@ -52,7 +52,8 @@ void options(Quantise& c, const Visit& visit) {
   visit("block", c.block, "elements that share a scale, when groups are blocks");
   visit("scale", c.scale, "how a scale is stored: 4, 2 or 1 bytes");
   visit("rounding", c.rounding, "stochastic is unbiased (needs grid=ends) but noisier");
-  visit("grid", c.grid, "where the levels lie; artefact is the published AC-SGD code");
+  visit("grid", c.grid,
+        "where the levels lie; artefact is the published AC-SGD code, powers has powers of two");
   visit("rotate", c.rotate, "random signs and a Hadamard transform first: spreads outliers");
 }
 

@@ -77,6 +77,13 @@ void stage_huffman(const Huffman& codec, const TensorSpec& tensor, ByteView payl
   narrow_bytes(codec.kind, floats.data(), count, staged.data());
 }
 
+bool has_powers(const CodecSpec& codec) {
+  const Quantise* quantise = std::get_if<Quantise>(&codec);
+  if (const auto* c = std::get_if<TopK>(&codec)) quantise = std::get_if<Quantise>(&c->values);
+  if (const auto* c = std::get_if<RandomK>(&codec)) quantise = std::get_if<Quantise>(&c->values);
+  return quantise != nullptr && quantise->grid == Grid::powers;
+}
+
 }  // namespace
 
 Problems check_device(const CodecSpec& codec, const TensorSpec& tensor) {
@@ -89,6 +96,8 @@ Problems check_device(const CodecSpec& codec, const TensorSpec& tensor) {
                         fmt::format("{} elements: on a GPU at most 2^32 - 1", elements)});
   if (std::holds_alternative<Transform>(codec))
     problems.push_back({"transform", "its basis is in the host's memory"});
+  if (has_powers(codec))
+    problems.push_back({"quantise.grid", "grid=powers has kernels for processors alone"});
   return problems;
 }
 

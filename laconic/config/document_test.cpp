@@ -43,14 +43,13 @@ std::string refusal(const fs::path& preset, std::vector<std::string> sets) {
 
 TEST(Presets, AllAreAcceptedInEveryMesh) {
   ASSERT_GE(presets().size(), 13U);
+  // Steps that replicas make alone are for replicas.
+  const std::set<std::string> local = {"replicas-20mbit",  "replicas-5mbit", "diloco",
+                                       "streaming-diloco", "sparse-loco",    "muloco"};
   for (const fs::path& preset : presets())
     for (const char* mesh : {"", "mesh.pp=2", "mesh.dp=2", "mesh.pp=4"}) {
       if (preset.stem() == "lm-paper" && std::string(mesh) == "mesh.pp=4") continue;  // 3 blocks
-      // Steps that replicas make alone are for replicas.
-      const bool is_local = preset.stem() == "replicas-20mbit" ||
-                            preset.stem() == "replicas-5mbit" || preset.stem() == "diloco" ||
-                            preset.stem() == "streaming-diloco";
-      if (is_local && std::string(mesh) != "mesh.dp=2") continue;
+      if (local.contains(preset.stem()) && std::string(mesh) != "mesh.dp=2") continue;
       EXPECT_EQ(refusal(preset, mesh[0] == 0 ? std::vector<std::string>{"run.seed=1"}
                                              : std::vector<std::string>{mesh, "train.batch=16"}),
                 "")
@@ -95,6 +94,39 @@ TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
   EXPECT_TRUE(preset("pipeline-20mbit").pipeline.is_automatic());
   EXPECT_TRUE(preset("pipeline-20mbit").remembers_samples());
   EXPECT_EQ(preset("pipeline-20mbit").embedding_tied.late, 1);
+}
+
+TEST(Presets, ThoseOfLocalUpdatesHaveThePapersSettings) {
+  struct Row {
+    const char* preset;
+    LocalMethod method;
+    double outer_lr, outer_momentum;
+    OptimiserKind inside = OptimiserKind::adamw;
+    const char* codec = "raw";
+  };
+  const char* e3m0 = "quantise:bits=4,grid=powers";
+  for (const Row& row :
+       {Row{"diloco", LocalMethod::diloco, 0.6, 0.9},
+        {"streaming-diloco", LocalMethod::streaming_diloco, 0.4, 0.9, OptimiserKind::adamw, e3m0},
+        {"sparse-loco", LocalMethod::sparse_loco, 1, 0},
+        {"muloco", LocalMethod::diloco, 0.9, 0.8, OptimiserKind::muon}}) {
+    const fs::path folder = source_folder() / "presets";
+    const RunConfig config = read_config({(folder / (std::string(row.preset) + ".toml")).string(),
+                                          {"data.train=data", "mesh.dp=2"},
+                                          folder.string()});
+    const OuterStep outer = outer_step(config.local);
+    EXPECT_EQ(config.local.steps, 30) << row.preset;
+    EXPECT_EQ(config.local.method, row.method) << row.preset;
+    EXPECT_EQ(outer.lr, row.outer_lr) << row.preset;
+    EXPECT_EQ(outer.momentum, row.outer_momentum) << row.preset;
+    EXPECT_EQ(config.optimiser.kind, row.inside) << row.preset;
+    EXPECT_EQ(config.local.memory, 0.95) << row.preset;
+    EXPECT_EQ(config.dp_gradient.codec, row.codec) << row.preset;
+    if (row.inside != OptimiserKind::muon) continue;
+    EXPECT_EQ(config.optimiser.muon_lr, 0.0625);
+    EXPECT_EQ(config.optimiser.muon_momentum, 0.9);
+    EXPECT_EQ(config.optimiser.muon_scale, MuonScale::original);
+  }
 }
 
 TEST(Presets, ThoseOfGridsSayWhatTheyAreNamedFor) {

@@ -13,6 +13,7 @@ constexpr const char* kCodecs[] = {
     "half",
     "quantise:bits=1,grid=ends",
     "quantise:bits=4,block=64",
+    "quantise:bits=4,block=64,grid=powers",
     "quantise:bits=3,block=64,rotate=true,grid=ends,rounding=stochastic",
     "sign",
     "top_k:keep=0.1",

@@ -140,7 +140,9 @@ bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
 }
 
 bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members) {
-  return dtype == Dtype::f32 && (members == 1 || !passes_sums_on(policy));
+  const TensorSpec part{dtype, {1}};
+  return dtype == Dtype::f32 && (members == 1 || !passes_sums_on(policy)) &&
+         check_device(policy.up, part).empty() && check_device(policy.down, part).empty();
 }
 
 std::uint64_t elements_of(const BlockLayout& block) {

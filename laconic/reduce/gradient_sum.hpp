@@ -131,7 +131,7 @@ std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, 
 // Whether buffers of such sums may be in the memory of a GPU, which then encodes, decodes and adds.
 // The caller says in post() when a buffer is ready, and after wait() lets what uses it wait for the
 // codec stream (codec/device_memory.hpp). False for codecs whose payloads are added, unless there
-// is but one member; for all but f32, and in builds without CUDA.
+// is but one member; for codecs that GPUs lack, for all but f32, and in builds without CUDA.
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members);
 // The same of a build with CUDA, whatever this one is.
 bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members);

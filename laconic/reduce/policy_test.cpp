@@ -33,6 +33,14 @@ TEST(GradientPolicy, WorksInManyWays) {
   EXPECT_EQ(problems_of(with_codec("random_k:keep=0.1", "raw", SumAlgorithm::ring)), Problems());
 }
 
+TEST(GradientPolicy, GpusSumWhatTheyCanDecode) {
+  EXPECT_TRUE(gpus_could_sum(with_codec("quantise:bits=4", "quantise"), Dtype::f32, 4));
+  EXPECT_FALSE(gpus_could_sum(with_codec("quantise:bits=4,grid=powers"), Dtype::f32, 4));
+  EXPECT_FALSE(gpus_could_sum(with_codec("raw", "quantise:bits=4,grid=powers"), Dtype::f32, 4));
+  EXPECT_FALSE(gpus_could_sum(with_codec("random_k"), Dtype::f32, 4));
+  EXPECT_FALSE(gpus_could_sum(with_codec("raw"), Dtype::f64, 4));
+}
+
 // By the keys that have a problem, in order, and the words that matter.
 void expect_refused(const GradientPolicy& policy, const std::vector<Problem>& expected,
                     Dtype dtype = Dtype::f32) {

@@ -22,6 +22,7 @@ double told(double ratio) {
 // --- the ladder
 
 CodecSpec after(Quantise codec) {
+  if (codec.grid == Grid::powers) codec.grid = Grid::tread;  // more powers only reach lower
   for (const int bits : {2, 3, 4, 6, 8})
     if (bits > codec.bits) {
       codec.bits = bits;

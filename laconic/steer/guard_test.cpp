@@ -42,6 +42,7 @@ TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
         "quantise:bits=6,grid=ends", "quantise:grid=ends", "half", "raw"}},
       {"quantise:bits=5", {"quantise:bits=6", "quantise", "half", "raw"}},
       {"quantise:bits=7", {"quantise", "half", "raw"}},
+      {"quantise:bits=4,grid=powers", {"quantise:bits=6", "quantise", "half", "raw"}},
       {"sign:block=64",
        {"quantise:bits=4,block=64", "quantise:bits=6,block=64", "quantise:block=64", "half",
         "raw"}},
@@ -69,7 +70,7 @@ TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsRaw) {
       for (const std::int64_t block : {0, 64, 256})
         for (const ScaleType scale : {ScaleType::f32, ScaleType::f16, ScaleType::pow2})
           for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic})
-            for (const Grid grid : {Grid::tread, Grid::ends, Grid::artefact})
+            for (const Grid grid : {Grid::tread, Grid::ends, Grid::artefact, Grid::powers})
               for (const bool rotate : {false, true}) {
                 const Quantise start{bits, group, block, scale, rounding, grid, rotate};
                 if (!check(start).empty()) continue;
@@ -83,6 +84,7 @@ TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsRaw) {
                     Quantise same = *q;
                     EXPECT_GT(q->bits, std::get<Quantise>(now).bits);
                     same.bits = start.bits;
+                    if (start.grid == Grid::powers) same.grid = start.grid;
                     EXPECT_EQ(same, start);
                   }
                   now = *next.codec;

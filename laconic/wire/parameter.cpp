@@ -126,7 +126,7 @@ struct Range<Rounding> {
 };
 template <>
 struct Range<Grid> {
-  static constexpr std::uint64_t least = 0, most = 2;
+  static constexpr std::uint64_t least = 0, most = 3;
 };
 
 // --- the four walks

@@ -327,6 +327,37 @@ TEST(SpreadLinear, GoesOnBitForBitWithWhatRanksHaveOfTheirOwn) {
   }
 }
 
+// While changes travel, decay shrinks what they were measured from: they are added as small as
+// that. The mean of replicas cannot tell, for their corrections add up to nothing; that they meet
+// can. They differ in one step; first moments, which are their own, are switched off.
+TEST(SpreadLinear, ReplicasThatDifferInOneStepMeetThoughChangesComeLate) {
+  constexpr std::int64_t kAlone = 11;  // the last of the second round
+  const GradientOf once = [](const Parameter& p, std::int64_t step, int replica, End end) {
+    return random_gradient(p, step, step == kAlone ? replica : 0, end);
+  };
+  for (const bool spread : {false, true}) {
+    std::vector<std::string> sets = linear_sets(4, 2);
+    sets.insert(sets.end(), {fmt::format("local.spread={}", spread), "optimiser.beta1=0",
+                             "optimiser.weight_decay=10"});
+    RunConfig config = config_for({.dp = 2}, sets);
+    config.train.clip = 1e9;
+    const auto farthest = [&](std::int64_t steps) {
+      const auto ranks = run_rules({.mesh = {.dp = 2},
+                                    .config = config,
+                                    .steps = steps,
+                                    .gradient = once,
+                                    .is_saved = false});
+      double most = 0;
+      for (const auto& [number, value] : ranks[0].values)
+        most = std::max(most, (value - ranks[1].values.at(number)).abs().max().item<double>());
+      return most;
+    };
+    EXPECT_GT(farthest(kAlone + 1), 1e-4);
+    // Before the update two steps later everything has come, or with parts, by the next renewal.
+    EXPECT_LT(farthest(kAlone + (spread ? 6 : 3)), 1e-14) << (spread ? "in parts" : "at once");
+  }
+}
+
 TEST(SpreadLinear, EveryStepSendsItsPart) {
   LocalSection local{
       .steps = 4, .method = LocalMethod::linear, .overlap = 1, .spread = true, .warmup = 4};

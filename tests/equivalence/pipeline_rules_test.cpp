@@ -176,7 +176,8 @@ const std::vector<std::vector<std::string>> kRemembering = {
     {"dp.gradient.method=power_sgd", "dp.gradient.rank=2", "embedding.tied.codec=sign"},
     {"dp.gradient.method=compressed_adam", "dp.gradient.codec=sign", "dp.gradient.warmup=1",
      "embedding.tied.codec=quantise:bits=4"},
-    {"local.steps=2", "dp.gradient.codec=quantise:bits=4"}};
+    {"local.steps=2", "local.outer_lr=0.7", "local.outer_momentum=0.9",
+     "dp.gradient.codec=quantise:bits=4"}};
 
 TEST(PipelineRules, ARunThatIsResumedIsTheOneThatNeverStopped) {
   for (const Mesh& mesh : {Mesh{.pp = 2, .dp = 2}, Mesh{.pp = 3, .dp = 2}})

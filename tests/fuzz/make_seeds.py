@@ -112,7 +112,7 @@ def frame_seeds():
     yield "valid-three-frames", b"".join((golden / f"wire/{name}.bin").read_bytes() for name in several)
 
 
-PAYLOAD_CASES = 36  # kCases of payload_fuzz.cpp
+PAYLOAD_CASES = 37  # kCases of payload_fuzz.cpp
 
 
 def payload_seeds():

@@ -60,6 +60,7 @@ inline const PayloadCase kPayloadCases[] = {
     {"huffman:kind=f32", {Dtype::f64, {70}}},
     {"transform", {Dtype::f32, {6, 4}}},
     {"transform:bits=4,span=8,scale=f16", {Dtype::f32, {28, 5}}},
+    {"quantise:bits=4,block=16,grid=powers", {Dtype::f32, {35}}},
 };
 
 inline const CodecSpec& codec_of(std::size_t i) {

@@ -182,6 +182,17 @@ def stored_scale(q, s):
     return bytes([255 if np.isnan(s) else 0 if s == 0 else int(np.log2(s)) + 127])
 
 
+def powers(level):
+    """Zero, and powers of two up to 1."""
+    return np.concatenate(([0], 2.0 ** np.arange(2 - level, 1)))
+
+
+def power_codes(y, level):
+    ladder = powers(np.float64(level))
+    middles = (ladder[1:] + ladder[:-1]) / 2
+    return level + np.sign(y) * np.searchsorted(middles, np.minimum(np.abs(y.astype(np.float64)), 1), side="right")
+
+
 def codes_of(q, x, s, noise):
     top, level = 2 ** q["bits"] - 1, F(2 ** (q["bits"] - 1))
     if np.isnan(s) or s == 0:
@@ -191,6 +202,8 @@ def codes_of(q, x, s, noise):
         y = flushed(x * (half / s)) + half
         y = np.floor(y + noise) if q["rounding"] else np.rint(y)
         return np.clip(y, 0, top)
+    if q["grid"] == 3:
+        return power_codes(flushed(x * (F(1) / s)), level)
     if q["grid"] == 0:
         y = flushed(x * (level / s))
     else:
@@ -232,6 +245,9 @@ def quantise_decode(q, dtype, shape, payload, n):
         out = (codes - level) * (s / level)
     elif q["grid"] == 1:
         out = (codes - half) * (s / half)
+    elif q["grid"] == 3:
+        k = (codes - level).astype(int)
+        out = (np.sign(k) * powers(np.float64(level))[np.abs(k)]).astype(F) * s
     else:
         out = ((codes - level) / level) * s
     out = np.where(np.isnan(s), NAN, np.where(s == 0, F(0), out)).astype(F)
@@ -611,6 +627,8 @@ quantise:bits=2,grid=ends,group=channel quantise:bits=4,grid=ends,rounding=stoch
 quantise:bits=1,grid=ends,rounding=stochastic,group=row,scale=pow2
 quantise:bits=2,group=channel,scale=f16,grid=artefact quantise:bits=4,group=channel,scale=f16,grid=artefact
 quantise:bits=8,group=channel,scale=f16,grid=artefact
+quantise:bits=4,grid=powers quantise:bits=2,grid=powers,block=9 quantise:bits=3,grid=powers,scale=f16,group=row
+quantise:bits=5,grid=powers,scale=pow2,group=channel quantise:bits=4,grid=powers,block=64,rotate=true
 quantise:bits=4,block=8,rotate=true quantise:bits=3,block=256,rotate=true,scale=f16
 quantise:bits=2,block=64,rotate=true,grid=ends,rounding=stochastic
 top_k top_k:keep=0.5 top_k:keep=0.1 top_k:keep=1 top_k:count=3+half top_k:keep=0.2+quantise:bits=3,block=10

@@ -203,14 +203,15 @@ LACONIC_BOTH Level decode_level(const Quantise& codec, float scale) {
   const float middle = is_ends ? half - 0.5f : half;  // H or L
   // Dead groups: a step of NaN makes all of them NaN.
   if (scale == 0 || is_nan(scale)) return {0, scale, is_ends ? 0 : middle};
-  return {0, scale / middle, middle};
+  return {0, codec.grid == Grid::powers ? scale : scale / middle, middle};
 }
 
 LACONIC_BOTH Level encode_level(const Quantise& codec, float scale) {
   Level level = decode_level(codec, scale);
   if (scale == 0 || is_nan(scale)) return level;
-  level.encode_factor =
-      codec.grid == Grid::artefact ? f16_value(f16_nearest(scale + 1e-6f)) : level.middle / scale;
+  level.encode_factor = codec.grid == Grid::artefact ? f16_value(f16_nearest(scale + 1e-6f))
+                        : codec.grid == Grid::powers ? 1.0f / scale
+                                                     : level.middle / scale;
   return level;
 }
 

@@ -144,11 +144,12 @@ struct OwnLevel {
 
 // --- quantise
 
-enum class Rule { tread, ends, ends_stochastic, artefact };
+enum class Rule { tread, ends, ends_stochastic, artefact, powers };
 
 // The same for all elements of a tensor.
 struct Limits {
   Vec low, high, to_integer, half;
+  Vec least;  // powers: from here on it is not zero
   Limits(Rule rule, int bits) {
     const Tag d;
     const bool is_ends = rule == Rule::ends || rule == Rule::ends_stochastic;
@@ -157,8 +158,34 @@ struct Limits {
     high = hn::Set(d, is_ends ? levels - 1 : levels / 2 - 1);
     to_integer = hn::Set(d, is_ends ? kToInteger : kToInteger + levels / 2);
     half = hn::Set(d, levels / 2);
+    least = hn::Set(
+        d, rule == Rule::powers ? 1.0f / static_cast<float>(1 << ((1 << bits) / 2 - 1)) : 0);
   }
 };
+
+// --- powers of two: of the number k, counted from L, the sign is the sign, and |k| what is added
+// to the exponent of 2^(1 - L). So L - 1 is the scale itself, and 0 stands for zero.
+
+HWY_INLINE Vec power_of(Vec k, Vec middle) {
+  const Tag d;
+  const TagI di;
+  const Vec biased = hn::Add(hn::Sub(hn::Abs(k), middle), hn::Set(d, 128.0f));
+  const Vec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::ConvertTo(di, biased)));
+  return hn::IfThenZeroElse(hn::Eq(k, hn::Zero(d)), hn::CopySign(power, k));
+}
+
+// The nearest power, ties away from zero: half of a mantissa is added, and its carry goes into the
+// exponent.
+HWY_INLINE Vec nearest_power(Vec y, const Limits& limits) {
+  const Tag d;
+  const TagI di;
+  const Vec magnitude = hn::Min(hn::Abs(y), hn::Set(d, 1.0f));
+  const VecI carried = hn::Add(hn::BitCast(di, magnitude), hn::Set(di, 0x400000));
+  const Vec exponent = hn::ConvertTo(d, hn::ShiftRight<23>(carried));
+  Vec k = hn::Add(hn::Sub(exponent, hn::Set(d, 128.0f)), limits.half);
+  k = hn::Max(k, hn::Set(d, 1.0f));  // what is nearer to the least power than to zero
+  return hn::CopySign(hn::IfThenZeroElse(hn::Lt(magnitude, limits.least), k), y);
+}
 
 // to_integer + the code without L: its low byte is the code.
 template <Rule kRule>
@@ -174,6 +201,7 @@ HWY_INLINE Vec round_to_code(Vec v, const VecLevel& level, const Limits& limits,
   } else {
     y = hn::Mul(v, level.factor);
   }
+  if constexpr (kRule == Rule::powers) return hn::Add(nearest_power(y, limits), limits.to_integer);
   if constexpr (kRule == Rule::ends || kRule == Rule::ends_stochastic) y = hn::Add(y, level.middle);
   if constexpr (kRule == Rule::ends_stochastic) y = hn::Floor(hn::Add(y, hn::LoadU(d, noise + i)));
   // Limiting before rounding is the same as after: the limits are integers.
@@ -184,6 +212,7 @@ HWY_INLINE Vec round_to_code(Vec v, const VecLevel& level, const Limits& limits,
 template <Rule kRule>
 HWY_INLINE Vec decoded(Vec rounded, const VecLevel& level, const Limits& limits) {
   Vec q = hn::Sub(rounded, limits.to_integer);
+  if constexpr (kRule == Rule::powers) q = power_of(q, limits.half);
   if constexpr (kRule == Rule::ends || kRule == Rule::ends_stochastic) q = hn::Sub(q, level.middle);
   return hn::Mul(q, level.step);
 }
@@ -247,6 +276,7 @@ void quantise(const QuantiseRun& run) {
   switch (run.grid) {
     case Grid::tread: return quantise_by<Rule::tread>(run);
     case Grid::artefact: return quantise_by<Rule::artefact>(run);
+    case Grid::powers: return quantise_by<Rule::powers>(run);
     case Grid::ends:
       return run.noise == nullptr ? quantise_by<Rule::ends>(run)
                                   : quantise_by<Rule::ends_stochastic>(run);
@@ -255,7 +285,7 @@ void quantise(const QuantiseRun& run) {
 
 // --- and back
 
-template <class Levels>
+template <bool kPowers, class Levels>
 HWY_INLINE void dequantise_part(const std::uint8_t* HWY_RESTRICT codes, std::size_t size,
                                 const Levels& levels, float* HWY_RESTRICT out) {
   const Tag d;
@@ -263,14 +293,18 @@ HWY_INLINE void dequantise_part(const std::uint8_t* HWY_RESTRICT codes, std::siz
   for (std::size_t i = 0; i < size; i += hn::Lanes(d)) {
     const VecLevel level = levels.at(i);
     const VecI code = hn::PromoteTo(di, hn::LoadU(TagByte(), codes + i));
-    hn::StoreU(hn::Mul(hn::Sub(hn::ConvertTo(d, code), level.middle), level.step), d, out + i);
+    Vec q = hn::Sub(hn::ConvertTo(d, code), level.middle);
+    if constexpr (kPowers) q = power_of(q, level.middle);
+    hn::StoreU(hn::Mul(q, level.step), d, out + i);
   }
 }
 
-void dequantise(const std::uint8_t* codes, std::size_t size, const RunLevels& levels, float* out) {
-  if (levels.groups == nullptr) return dequantise_part(codes, size, OwnLevel(levels), out);
+template <bool kPowers>
+void dequantise_with(const std::uint8_t* codes, std::size_t size, const RunLevels& levels,
+                     float* out) {
+  if (levels.groups == nullptr) return dequantise_part<kPowers>(codes, size, OwnLevel(levels), out);
   for_each_group(levels, size, [&](const SameLevel& level, std::size_t begin, std::size_t count) {
-    dequantise_part(codes + begin, count, level, out + begin);
+    dequantise_part<kPowers>(codes + begin, count, level, out + begin);
   });
 }
 
@@ -339,8 +373,9 @@ void deliver(const float* values, std::size_t size, const Sink& sink) {
 }
 
 const QuantiseKernel* quantise_table() {
-  static constexpr QuantiseKernel kTable = {extremes,   raise_extremes, quantise,
-                                            dequantise, fill_noise,     deliver};
+  static constexpr QuantiseKernel kTable = {
+      extremes,   raise_extremes, quantise, dequantise_with<false>, dequantise_with<true>,
+      fill_noise, deliver};
   return &kTable;
 }
 

@@ -85,6 +85,9 @@ struct QuantiseKernel {
   void (*quantise)(const QuantiseRun& run);
   void (*dequantise)(const std::uint8_t* codes, std::size_t size, const RunLevels& levels,
                      float* out);
+  // The same of the grid powers.
+  void (*dequantise_powers)(const std::uint8_t* codes, std::size_t size, const RunLevels& levels,
+                            float* out);
   // out[j] = floor((word first + j) / 2^8) * 2^-24. Requires: first is a multiple of 4.
   void (*fill_noise)(Key key, std::uint64_t first, std::size_t size, float* out);
   void (*deliver)(const float* values, std::size_t size, const Sink& sink);

@@ -137,10 +137,25 @@ float ends_code(const Quantise& codec, float x, float scale, std::uint64_t i, Ke
   return limited(std::floor(y + u), 0, top);
 }
 
+// Of zero and 2^(2 - L) ... 1/2, 1 the number of the nearest, with the sign of y: one after the
+// other is tried, and taken if it is not farther than the one before.
+int nearest_power(float y, int levels) {
+  const float magnitude = std::min(std::abs(y), 1.0f);
+  int k = 0;
+  for (int up = 1; up < levels; ++up) {
+    const float here = k == 0 ? 0 : std::ldexp(1.0f, k - levels + 1);
+    const float next = std::ldexp(1.0f, up - levels + 1);
+    if (next - magnitude <= magnitude - here) k = up;
+  }
+  return y < 0 ? -k : k;
+}
+
 float code_of(const Quantise& codec, float x, float scale, std::uint64_t i, Key rounding) {
   const float levels = static_cast<float>(1 << codec.bits) / 2;
   if (is_dead(scale)) return codec.grid == Grid::ends ? 0 : levels;
   if (codec.grid == Grid::ends) return ends_code(codec, x, scale, i, rounding);
+  if (codec.grid == Grid::powers)
+    return levels + static_cast<float>(nearest_power(x * (1 / scale), 1 << (codec.bits - 1)));
   float q = x * (levels / scale);
   if (codec.grid == Grid::artefact) q = (x / nearest_half(scale + 1e-6f)) * levels;
   return limited(std::nearbyint(q), -levels, levels - 1) + levels;
@@ -152,6 +167,10 @@ float value_of(const Quantise& codec, float code, float scale) {
   const float levels = static_cast<float>(1 << codec.bits) / 2, half = levels - 0.5f;
   if (codec.grid == Grid::ends) return (code - half) * (scale / half);
   if (codec.grid == Grid::artefact) return ((code - levels) / levels) * scale;
+  if (codec.grid == Grid::powers && code != levels) {
+    const int k = static_cast<int>(std::abs(code - levels) - levels) + 1;
+    return std::copysign(std::ldexp(1.0f, k), code - levels) * scale;
+  }
   return (code - levels) * (scale / levels);
 }
 
