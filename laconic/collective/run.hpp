@@ -70,7 +70,7 @@ struct CollectiveSpec {
   // result.
   bool is_on_device = false;
   // For the meter: how many raw bytes a byte of the buffer stands for, where the buffer is itself
-  // an encoding of something longer (factors of matrices).
+  // an encoding of something longer (factors of matrices), or would go another way if it were raw.
   double raw_per_byte = 1;
 };
 // Every reason why such a collective cannot work.

@@ -76,6 +76,19 @@ TEST_F(SimulatedBytes, OfEveryGridAreThoseOfARun) {
       expect_simulated(joined(grid, codecs));
 }
 
+// Among two ranks both forms of a sum send as much, among four the gathered one sends twice that.
+TEST_F(SimulatedBytes, OfGatheredSumsAreThoseOfARun) {
+  const std::vector<std::string> gathered = {"tp.activation.sum=gathered",
+                                             "tp.gradient.sum=gathered"};
+  for (const auto& grid : {kGrids[0], kGrids[1]})
+    expect_simulated(joined(joined(grid, kShortMessages), gathered));
+  const std::vector<std::string> published = {
+      "tp.activation.codec=quantise:bits=2,group=channel,scale=f16,grid=artefact",
+      "tp.activation.layers=1", gathered[0]};
+  for (const char* precision : {"run.precision=float32", "run.precision=bfloat16"})
+    expect_simulated(joined(joined(kGrids[1], published), {precision}));
+}
+
 TEST_F(SimulatedBytes, OfGridsWithStagesAndReplicasAreThoseOfARun) {
   const std::vector<std::vector<std::string>> rows = {
       {"mesh.pp=2", "mesh.tp=2", "tensor.method=1d"},
