@@ -63,8 +63,8 @@ class RankClock {
   }
   FlightNumber start(const GridTraffic& t, Urgency urgency) {
     const int members = extent(mesh_, t.axes);
-    const int rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
     const GridWire wire = bytes_(t);
+    const int rounds = t.collective == GridCollective::all_reduce && !wire.is_gathered ? 2 : 1;
     const double messages = rounds * t.calls * (members - 1);
     spent_.bytes += wire.bytes;
     spent_.calls += t.calls;

@@ -4,12 +4,13 @@
 // processor and that of its link. A collective occupies the link for its bytes / rate, whenever
 // nothing more urgent does; latency comes on top, once for a gather or a scatter, twice for an
 // all-reduce, and for every message of a ring, and occupies nothing. A collective of g ranks is
-// g - 1 messages to each, an all-reduce twice as many. Handling occupies the processor, also for
-// what moves in the background: for each collective and each message (waking, checking) when it
-// begins, and for its bytes (packing, copying, adding) while they come. So a collective that is
-// waited for takes as long as its link or its handling, whichever is slower, and what is computed
-// meanwhile goes on with what handling leaves of the processor. A wait ends when the collective
-// does: what of it was not handling is *exposed*, of whatever had the link meanwhile.
+// g - 1 messages to each, an all-reduce twice as many (but not in the all-gather form). Handling
+// occupies the processor, also for what moves in the background: for each collective and each
+// message (waking, checking) when it begins, and for its bytes (packing, copying, adding) while
+// they come. So a collective that is waited for takes as long as its link or its handling,
+// whichever is slower, and what is computed meanwhile goes on with what handling leaves of the
+// processor. A wait ends when the collective does: what of it was not handling is *exposed*, of
+// whatever had the link meanwhile.
 //
 // What is in the background is what model/grid_products.cpp and grid/overlap.hpp have there, and
 // must stay so:
@@ -62,6 +63,7 @@ struct GridMachine {
 struct GridWire {
   double bytes = 0;
   bool is_encoded = false;
+  bool is_gathered = false;  // an all-reduce in the all-gather form: one round, g - 1 messages
 };
 using GridBytes = std::function<GridWire(const GridTraffic&)>;
 

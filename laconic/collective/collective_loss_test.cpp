@@ -23,9 +23,12 @@ namespace {
 class Model {
  public:
   explicit Model(const CollectiveSpec& spec)
-      : spec_(spec), members_(static_cast<int>(spec.group.size())), lanes_(lanes_of(spec)) {
+      : spec_(spec),
+        members_(static_cast<int>(spec.group.size())),
+        chunks_(static_cast<int>(spec.offsets.size()) - 1),
+        lanes_(lanes_of(spec)) {
     for (int lane = 0; lane < lanes(); ++lane)
-      for (int chunk = 0; chunk < members_; ++chunk) {
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
         for (int m = 0; m < members_; ++m) up_.emplace_back(up_link(spec, m, lane, chunk));
         down_.emplace_back(down_link(spec, lane, chunk));
       }
@@ -54,7 +57,7 @@ class Model {
   std::vector<float> all_reduce(const Buffers<float>& in) {
     std::vector<float> out(spec_.offsets.back());
     for (int lane = 0; lane < lanes(); ++lane)
-      for (int chunk = 0; chunk < members_; ++chunk) {
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
         const Slice slice = lanes_[index(lane)][index(chunk)];
         const auto sum = adds_payloads(spec_) ? sum_of_payloads(in, lane, chunk, slice)
                                               : sum_of_values(in, lane, chunk, slice);
@@ -68,7 +71,7 @@ class Model {
   std::vector<double> outstanding() const {
     std::vector<double> all(spec_.offsets.back(), 0.0);
     for (int lane = 0; lane < lanes(); ++lane)
-      for (int chunk = 0; chunk < members_; ++chunk) {
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
         const Slice slice = lanes_[index(lane)][index(chunk)];
         const auto add = [&](const Sender& sender) {
           const auto residual = sender.residual();
@@ -84,7 +87,8 @@ class Model {
 
  private:
   int lanes() const { return static_cast<int>(lanes_.size()); }
-  std::size_t place(int lane, int chunk) const { return index(lane * members_ + chunk); }
+  std::size_t place(int lane, int chunk) const { return index(lane * chunks_ + chunk); }
+  bool is_gathered() const { return spec_.algorithm == Algorithm::gathered; }
   Sender& up(int member, int lane, int chunk) {
     return up_[place(lane, chunk) * index(members_) + index(member)];
   }
@@ -103,17 +107,19 @@ class Model {
     return values;
   }
 
+  // A contribution crosses no link where its maker adds it, unless it goes to all alike.
   std::vector<float> sum_of_values(const Buffers<float>& in, int lane, int chunk,
                                    const Slice& slice) {
     std::vector<float> sum;
     for (int m = 0; m < members_; ++m) {
       const float* own = in[index(m)].data() + slice.offset;
-      const std::vector<float> addend = m == chunk
+      const std::vector<float> addend = m == chunk && !is_gathered()
                                             ? std::vector<float>(own, own + slice.elements)
                                             : unpack(pack(up(m, lane, chunk), own, slice), slice);
       if (m == 0) sum = addend;
       for (std::size_t i = 0; m > 0 && i < sum.size(); ++i) sum[i] += addend[i];
     }
+    if (is_gathered()) return sum;
     return unpack(pack(down_[place(lane, chunk)], sum.data(), slice), slice);
   }
 
@@ -135,7 +141,7 @@ class Model {
   }
 
   CollectiveSpec spec_;
-  int members_;
+  int members_, chunks_;
   std::vector<std::vector<Slice>> lanes_;
   std::vector<Sender> up_;    // [lane, chunk, member]
   std::vector<Sender> down_;  // [lane, chunk]
@@ -173,6 +179,14 @@ CollectiveSpec lossy_spec(const Loss& loss, int members, std::uint64_t elements,
   return spec;
 }
 
+// By all algorithms that such a loss can go by, and whose sums are in member order.
+std::vector<CollectiveSpec> specs_of(const Loss& loss, int members, std::uint64_t elements) {
+  std::vector<CollectiveSpec> specs = {lossy_spec(loss, members, elements)};
+  const CollectiveSpec gathered = lossy_spec(loss, members, elements, Algorithm::gathered);
+  if (check(gathered).empty()) specs.push_back(gathered);
+  return specs;
+}
+
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && same_elements(a, b, 0, a.size());
 }
@@ -202,8 +216,9 @@ void expect_model(const CollectiveSpec& spec) {
         auto buffer = inputs(members, elements, step + half)[index(engine.rank())];
         run(engine, *collective.operation(bytes_in(buffer), 0));
         EXPECT_TRUE(same_bits(buffer, wanted[at++]))
-            << to_text(spec.up) << " up, " << to_text(spec.down) << " down, " << members
-            << " members, " << elements << " elements, step " << step << ", rank " << engine.rank();
+            << name_of(spec.algorithm) << ", " << to_text(spec.up) << " up, " << to_text(spec.down)
+            << " down, " << members << " members, " << elements << " elements, step " << step
+            << ", rank " << engine.rank();
       }
       step == 2 ? collective.abandon() : collective.commit();
     }
@@ -223,53 +238,73 @@ void expect_same_sums(const Fidelity& expected, const Fidelity& actual, const st
 // Three steps, of which the second is exact; the third is looked at, and before it the first was.
 TEST(LossyCollective, MembersSeeWhatTheirLinksLose) {
   for (const Loss& loss : kLosses)
-    for (const int members : {2, 3}) {
-      const CollectiveSpec spec = lossy_spec(loss, members, 3000);
-      const std::string where = fmt::format("{} up, {} down, {}", loss.up, loss.down, members);
-      Model model(spec);
-      Fidelity expected, before;
-      for (const std::uint64_t step : {0, 2}) {
-        model.measure_fidelity(step == 2 ? &expected : &before);
-        model.begin(step);
-        model.all_reduce(inputs(members, 3000, step));
-        model.commit();
-      }
-      std::mutex mutex;
-      Fidelity seen;
-      run_members(members, [&](Engine& engine) {
-        Collective collective(engine, spec);
-        for (std::uint64_t step = 0; step < 3; ++step) {
-          collective.measure_fidelity(true);
-          auto buffer = inputs(members, 3000, step)[index(engine.rank())];
-          step_once(engine, collective, step, bytes_in(buffer), step == 1);
-          EXPECT_EQ(collective.fidelity() == Fidelity(), step == 1) << where;
+    for (const int members : {2, 3})
+      for (const CollectiveSpec& spec : specs_of(loss, members, 3000)) {
+        const std::string where = fmt::format("{}, {} up, {} down, {}", name_of(spec.algorithm),
+                                              loss.up, loss.down, members);
+        Model model(spec);
+        Fidelity expected, before;
+        for (const std::uint64_t step : {0, 2}) {
+          model.measure_fidelity(step == 2 ? &expected : &before);
+          model.begin(step);
+          model.all_reduce(inputs(members, 3000, step));
+          model.commit();
         }
-        const Fidelity mine = collective.fidelity();
-        collective.measure_fidelity(false);
-        auto buffer = inputs(members, 3000, 3)[index(engine.rank())];
-        step_once(engine, collective, 3, bytes_in(buffer));
-        EXPECT_EQ(collective.fidelity(), mine) << where;
-        const std::lock_guard lock(mutex);
-        seen += mine;
-      });
-      EXPECT_GT(seen.messages, 0U) << where;
-      expect_same_sums(expected, seen, where);
-    }
+        std::mutex mutex;
+        Fidelity seen;
+        run_members(members, [&](Engine& engine) {
+          Collective collective(engine, spec);
+          for (std::uint64_t step = 0; step < 3; ++step) {
+            collective.measure_fidelity(true);
+            auto buffer = inputs(members, 3000, step)[index(engine.rank())];
+            step_once(engine, collective, step, bytes_in(buffer), step == 1);
+            EXPECT_EQ(collective.fidelity() == Fidelity(), step == 1) << where;
+          }
+          const Fidelity mine = collective.fidelity();
+          collective.measure_fidelity(false);
+          auto buffer = inputs(members, 3000, 3)[index(engine.rank())];
+          step_once(engine, collective, 3, bytes_in(buffer));
+          EXPECT_EQ(collective.fidelity(), mine) << where;
+          const std::lock_guard lock(mutex);
+          seen += mine;
+        });
+        EXPECT_GT(seen.messages, 0U) << where;
+        expect_same_sums(expected, seen, where);
+      }
 }
 
 TEST(LossyCollective, LosesWhatItsLinksLoseAndNothingElse) {
   for (const Loss& loss : kLosses)
     for (const int members : {2, 3, 4})
-      for (const std::uint64_t elements : {1u, 7u, 1000u}) {
-        expect_model(lossy_spec(loss, members, elements));
-      }
+      for (const std::uint64_t elements : {1u, 7u, 1000u})
+        for (const CollectiveSpec& spec : specs_of(loss, members, elements)) expect_model(spec);
 }
 
 TEST(LossyCollective, LosesTheSameInLanes) {
-  for (const Loss& loss : kLosses) {
-    CollectiveSpec spec = lossy_spec(loss, 3, 20'000);
-    spec.lane_elements = 4000;
-    expect_model(spec);
+  for (const Loss& loss : kLosses)
+    for (CollectiveSpec spec : specs_of(loss, 3, 20'000)) {
+      spec.lane_elements = 4000;
+      expect_model(spec);
+    }
+}
+
+// What a member has, rounded once, and no rounding of sums: whole numbers below 256 are those of
+// bfloat16, too, and their sums, odd ones above 256, are not.
+TEST(LossyCollective, GatheredSumsAreNotRounded) {
+  constexpr std::uint64_t kElements = 1000;
+  for (const Algorithm algorithm : {Algorithm::direct, Algorithm::gathered}) {
+    const CollectiveSpec spec = lossy_spec({"half", "half"}, 3, kElements, algorithm);
+    run_members(3, [&](Engine& engine) {
+      Collective collective(engine, spec);
+      std::vector<float> buffer(kElements);
+      for (std::uint64_t i = 0; i < kElements; ++i)
+        buffer[i] = static_cast<float>(i % 86 + 3 * static_cast<std::uint64_t>(engine.rank()));
+      step_once(engine, collective, 0, bytes_in(buffer));
+      int rounded = 0;
+      for (std::uint64_t i = 0; i < kElements; ++i)
+        rounded += buffer[i] == static_cast<float>(3 * (i % 86) + 9) ? 0 : 1;
+      EXPECT_EQ(rounded > 0, algorithm == Algorithm::direct) << rounded;
+    });
   }
 }
 
@@ -308,56 +343,57 @@ TEST(LossyCollective, AddsSummablePayloadsByDoublingToo) {
 }
 
 TEST(LossyCollective, OwesWhatItHasNotGivenYet) {
-  for (const Loss& loss : kLosses) {
-    if (!loss.feedback) continue;
-    constexpr std::uint64_t kElements = 2000, kSteps = 6;
-    constexpr int kMembers = 3;
-    std::vector<double> owed(kElements, 0.0);
-    std::mutex mutex;
-    run_members(kMembers, [&](Engine& engine) {
-      const CollectiveSpec spec = lossy_spec(loss, kMembers, kElements);
-      Collective collective(engine, spec);
-      std::vector<double> mine(kElements, 0.0);
-      for (std::uint64_t step = 0; step < kSteps; ++step) {
-        auto buffer = inputs(kMembers, kElements, step)[index(engine.rank())];
-        for (std::size_t i = 0; i < kElements; ++i) mine[i] += double{buffer[i]};
-        step_once(engine, collective, step, bytes_in(buffer));
-        for (std::size_t i = 0; engine.rank() == 0 && i < kElements; ++i)
-          mine[i] -= double{buffer[i]};
-      }
-      const CollectiveState state = collective.save();
-      for (std::size_t i = 0; i < state.up.size(); ++i) mine[i] -= double{state.up[i]};
-      for (std::size_t i = 0; i < state.down.size(); ++i)
-        mine[spec.offsets[index(engine.rank())] + i] -= double{state.down[i]};
-      const std::lock_guard lock(mutex);
-      for (std::size_t i = 0; i < kElements; ++i) owed[i] += mine[i];
-    });
-    for (std::size_t i = 0; i < kElements; ++i)
-      ASSERT_NEAR(owed[i], 0.0, 0.05) << loss.up << " up, " << loss.down << " down, element " << i;
-  }
+  constexpr std::uint64_t kElements = 2000, kSteps = 6;
+  constexpr int kMembers = 3;
+  for (const Loss& loss : kLosses)
+    for (const CollectiveSpec& spec : specs_of(loss, kMembers, kElements)) {
+      if (!loss.feedback) continue;
+      std::vector<double> owed(kElements, 0.0);
+      std::mutex mutex;
+      run_members(kMembers, [&](Engine& engine) {
+        Collective collective(engine, spec);
+        std::vector<double> mine(kElements, 0.0);
+        for (std::uint64_t step = 0; step < kSteps; ++step) {
+          auto buffer = inputs(kMembers, kElements, step)[index(engine.rank())];
+          for (std::size_t i = 0; i < kElements; ++i) mine[i] += double{buffer[i]};
+          step_once(engine, collective, step, bytes_in(buffer));
+          for (std::size_t i = 0; engine.rank() == 0 && i < kElements; ++i)
+            mine[i] -= double{buffer[i]};
+        }
+        const CollectiveState state = collective.save();
+        for (std::size_t i = 0; i < state.up.size(); ++i) mine[i] -= double{state.up[i]};
+        for (std::size_t i = 0; i < state.down.size(); ++i)
+          mine[spec.offsets[index(engine.rank())] + i] -= double{state.down[i]};
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < kElements; ++i) owed[i] += mine[i];
+      });
+      for (std::size_t i = 0; i < kElements; ++i)
+        ASSERT_NEAR(owed[i], 0.0, 0.05) << name_of(spec.algorithm) << ", " << loss.up << " up, "
+                                        << loss.down << " down, element " << i;
+    }
 }
 
 TEST(LossyCollective, GoesOnFromASavedStateWithTheSameBits) {
   for (const Loss& loss : kLosses)
-    run_members(3, [&](Engine& engine) {
-      CollectiveSpec spec = lossy_spec(loss, 3, 5000);
-      spec.lane_elements = 2500;
-      Collective first(engine, spec);
-      const auto step = [&](Collective& collective, std::uint64_t number) {
-        auto buffer = inputs(3, 5000, number)[index(engine.rank())];
-        step_once(engine, collective, number, bytes_in(buffer));
-        return buffer;
-      };
-      for (std::uint64_t number = 0; number < 3; ++number) step(first, number);
-      const CollectiveState saved = first.save();
-      spec.unit = 1;
-      Collective second(engine, spec);
-      second.load(saved);
-      EXPECT_EQ(second.save(), saved);
-      for (std::uint64_t number = 3; number < 5; ++number)
-        EXPECT_TRUE(same_bits(step(first, number), step(second, number))) << loss.up;
-      EXPECT_EQ(first.save(), second.save());
-    });
+    for (CollectiveSpec spec : specs_of(loss, 3, 5000))
+      run_members(3, [&, spec](Engine& engine) mutable {
+        spec.lane_elements = 2500;
+        Collective first(engine, spec);
+        const auto step = [&](Collective& collective, std::uint64_t number) {
+          auto buffer = inputs(3, 5000, number)[index(engine.rank())];
+          step_once(engine, collective, number, bytes_in(buffer));
+          return buffer;
+        };
+        for (std::uint64_t number = 0; number < 3; ++number) step(first, number);
+        const CollectiveState saved = first.save();
+        spec.unit = 1;
+        Collective second(engine, spec);
+        second.load(saved);
+        EXPECT_EQ(second.save(), saved);
+        for (std::uint64_t number = 3; number < 5; ++number)
+          EXPECT_TRUE(same_bits(step(first, number), step(second, number))) << loss.up;
+        EXPECT_EQ(first.save(), second.save());
+      });
 }
 
 TEST(LossyCollective, SavesNothingWhereNothingIsRemembered) {
@@ -388,19 +424,19 @@ TEST(LossyCollective, LosesNothingWithOneMember) {
 
 TEST(LossyCollective, IsExactWhenAskedAndThenRemembersNothing) {
   for (const Loss& loss : kLosses)
-    run_members(3, [&](Engine& engine) {
-      const CollectiveSpec spec = lossy_spec(loss, 3, 1000);
-      Collective collective(engine, spec);
-      auto warm = inputs(3, 1000, 7)[index(engine.rank())];
-      step_once(engine, collective, 7, bytes_in(warm));
-      const CollectiveState before = collective.save();
-      auto buffer = inputs(3, 1000, 8)[index(engine.rank())];
-      step_once(engine, collective, 8, bytes_in(buffer), true);
-      const Buffers<float> in = inputs(3, 1000, 8);
-      for (std::size_t i = 0; i < buffer.size(); ++i)
-        ASSERT_EQ(buffer[i], (in[0][i] + in[1][i]) + in[2][i]);
-      EXPECT_EQ(collective.save(), before);
-    });
+    for (const CollectiveSpec& spec : specs_of(loss, 3, 1000))
+      run_members(3, [&](Engine& engine) {
+        Collective collective(engine, spec);
+        auto warm = inputs(3, 1000, 7)[index(engine.rank())];
+        step_once(engine, collective, 7, bytes_in(warm));
+        const CollectiveState before = collective.save();
+        auto buffer = inputs(3, 1000, 8)[index(engine.rank())];
+        step_once(engine, collective, 8, bytes_in(buffer), true);
+        const Buffers<float> in = inputs(3, 1000, 8);
+        for (std::size_t i = 0; i < buffer.size(); ++i)
+          ASSERT_EQ(buffer[i], (in[0][i] + in[1][i]) + in[2][i]);
+        EXPECT_EQ(collective.save(), before);
+      });
 }
 
 TEST(LossyCollective, TellsEveryMemberThatANumberWasNotFinite) {
@@ -409,16 +445,17 @@ TEST(LossyCollective, TellsEveryMemberThatANumberWasNotFinite) {
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
       for (const std::size_t where : {std::size_t{1}, std::size_t{777}}) {
         if (loss.up.starts_with("random_k")) continue;  // may not choose the element
-        run_members(3, [&](Engine& engine) {
-          Collective collective(engine, lossy_spec(loss, 3, 1000));
-          auto buffer = inputs(3, 1000, 1)[index(engine.rank())];
-          if (engine.rank() == 1) buffer[where] = odd;
-          step_once(engine, collective, 0, bytes_in(buffer));
-          EXPECT_FALSE(std::isfinite(buffer[where])) << loss.up << " up, " << loss.down;
-          const CollectiveState state = collective.save();
-          for (const float value : state.up) ASSERT_TRUE(std::isfinite(value));
-          for (const float value : state.down) ASSERT_TRUE(std::isfinite(value));
-        });
+        for (const CollectiveSpec& spec : specs_of(loss, 3, 1000))
+          run_members(3, [&](Engine& engine) {
+            Collective collective(engine, spec);
+            auto buffer = inputs(3, 1000, 1)[index(engine.rank())];
+            if (engine.rank() == 1) buffer[where] = odd;
+            step_once(engine, collective, 0, bytes_in(buffer));
+            EXPECT_FALSE(std::isfinite(buffer[where])) << loss.up << " up, " << loss.down;
+            const CollectiveState state = collective.save();
+            for (const float value : state.up) ASSERT_TRUE(std::isfinite(value));
+            for (const float value : state.down) ASSERT_TRUE(std::isfinite(value));
+          });
       }
 }
 

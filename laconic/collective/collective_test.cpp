@@ -414,6 +414,19 @@ TEST(CollectiveCheck, RefusesWhatCannotWork) {
               s.down = Half{};
             }),
             "");
+  const auto gathered = [&](const CodecSpec& up, const CodecSpec& down) {
+    return problems_of([&](CollectiveSpec& s) {
+      s.algorithm = Algorithm::gathered;
+      s.offsets = {0, 100};
+      s.up = up;
+      s.down = down;
+    });
+  };
+  EXPECT_EQ(gathered(Half{}, Half{}), "");
+  EXPECT_EQ(gathered(Raw{}, Raw{}), "");
+  EXPECT_NE(gathered(Raw{}, Half{}).find("down: half, but gathered has no way down"),
+            std::string::npos);
+  EXPECT_NE(gathered(RandomK{}, Raw{}).find("added without decoding"), std::string::npos);
 }
 
 // --- the small ones

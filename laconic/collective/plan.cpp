@@ -16,7 +16,8 @@ using Hops = std::vector<Hop>;
 
 constexpr std::array<std::string_view, 6> kKinds = {"all_reduce", "reduce_scatter", "all_gather",
                                                     "broadcast",  "all_to_all",     "barrier"};
-constexpr std::array<std::string_view, 4> kAlgorithms = {"direct", "ring", "doubling", "tree"};
+constexpr std::array<std::string_view, 5> kAlgorithms = {"direct", "ring", "doubling", "tree",
+                                                         "gathered"};
 
 // Below this a message costs its way, not its bytes.
 constexpr std::uint64_t kSmallBytes = 4096;
@@ -86,6 +87,19 @@ void gather_ring(Hops& hops, int self, int members) {
     if (round + 1 < members) hops.push_back({Act::send, chunk, next});
     hops.push_back({Act::store, chunk, 0});
   }
+}
+
+// Nobody owns a chunk: each adds what all have encoded, in member order, its own as the others see
+// it.
+void reduce_gathered(Hops& hops, int self, int members) {
+  hops.push_back({Act::encode_for_all, 0, 0});
+  for (const int peer : others(self, members)) hops.push_back({Act::send, 0, peer});
+  for (int member = 0; member < members; ++member)
+    if (member == self)
+      hops.push_back({Act::add_own, 0, 0});
+    else
+      add_addend(hops, 0, member);
+  hops.push_back({Act::finish_sum, 0, 0});
 }
 
 // --- doubling. Partners exchange what they have and both add, the lower member's first: after k
@@ -165,6 +179,7 @@ void add_hops(Hops& hops, const Plan& plan, int self) {
   switch (plan.kind) {
     case CollectiveKind::all_reduce:
       if (plan.algorithm == Algorithm::doubling) return reduce_doubling(hops, self, n);
+      if (plan.algorithm == Algorithm::gathered) return reduce_gathered(hops, self, n);
       (is_ring ? scatter_ring : scatter_direct)(hops, self, n);
       return (is_ring ? gather_ring : gather_direct)(hops, self, n);
     case CollectiveKind::reduce_scatter:
@@ -196,7 +211,7 @@ std::optional<Algorithm> algorithm_named(std::string_view name) {
 std::vector<Algorithm> algorithms_of(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::all_reduce:
-      return {Algorithm::direct, Algorithm::ring, Algorithm::doubling};
+      return {Algorithm::direct, Algorithm::ring, Algorithm::doubling, Algorithm::gathered};
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather: return {Algorithm::direct, Algorithm::ring};
     case CollectiveKind::broadcast: return {Algorithm::tree, Algorithm::direct};
@@ -208,7 +223,8 @@ std::vector<Algorithm> algorithms_of(CollectiveKind kind) {
 
 int chunks_of(CollectiveKind kind, Algorithm algorithm, int members) {
   switch (kind) {
-    case CollectiveKind::all_reduce: return algorithm == Algorithm::doubling ? 1 : members;
+    case CollectiveKind::all_reduce:
+      return algorithm == Algorithm::doubling || algorithm == Algorithm::gathered ? 1 : members;
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_gather: return members;
     case CollectiveKind::broadcast: return 1;

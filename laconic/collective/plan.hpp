@@ -13,8 +13,8 @@
 // order of sends to one peer is part of the plan. A member has one message and
 // one sum at hand at a time; `add` and `store` use the message up, finish_sum the
 // sum. And a value that several members share is always decoded from the same
-// message, at its maker too: `encode_result` replaces the maker's own values by what the
-// others will see. (Doubling is the exception: everybody computes the same sum in
+// message, at its maker too: `encode_result` and `encode_for_all` replace the maker's own values
+// by what the others will see. (Doubling is the exception: everybody computes the same sum in
 // the same order, so nothing that travels in it may be rounded.)
 #pragma once
 
@@ -29,14 +29,15 @@
 namespace laconic {
 
 enum class Act : std::uint8_t {
-  encode,         // e  message = values, by the link to `peer` and its memory
-  encode_result,  // r  message = values, by the owner's link; values = what the message says
-  send,           // >  message leaves for `peer`
-  receive,        // <  message = what comes from `peer`
-  store,          // !  values = what the message says
-  add,            // +  sum = sum and what the message says; the first one sets the sum
-  add_own,        // o  the same with the member's own values
-  finish_sum,     // =  values = sum
+  encode,          // e  message = values, by the link to `peer` and its memory
+  encode_result,   // r  message = values, by the owner's link; values = what the message says
+  encode_for_all,  // a  the same of a contribution, by its maker's link to all and its memory
+  send,            // >  message leaves for `peer`
+  receive,         // <  message = what comes from `peer`
+  store,           // !  values = what the message says
+  add,             // +  sum = sum and what the message says; the first one sets the sum
+  add_own,         // o  the same with the member's own values
+  finish_sum,      // =  values = sum
 };
 
 inline constexpr int kNoChunk = -1;  // what the empty messages of a barrier carry
@@ -65,6 +66,7 @@ enum class Algorithm : std::uint8_t {
   ring,      // to the next member only: sums in an order that differs by chunk
   doubling,  // whole buffers to ever farther partners, for small ones: log2(n) rounds
   tree,      // broadcast
+  gathered,  // whole buffers to all, each encoded once, and everybody adds: sums in member order
 };
 
 struct Plan {
@@ -93,8 +95,8 @@ Algorithm choose(CollectiveKind kind, std::uint64_t bytes, int members, bool los
 
 // Every way in which the plan is not what its kind promises: a contribution that is missing or
 // counted twice, a message that nobody takes, an order that cannot end, members that end with
-// different results (that is, not decoded from the same messages), a direct sum that is not in
-// member order. Where: "member 2, hop 7".
+// different results (that is, not decoded from the same messages), a direct or gathered sum that is
+// not in member order. Where: "member 2, hop 7".
 Problems check(const Plan& plan);
 
 // What a member sends: chunks, by index, once per message. Counters must equal this exactly.
@@ -104,8 +106,8 @@ int rounds(const Plan& plan);
 
 // A title and a line for each member, as above. Acts are signs with the peer behind; `|` stands
 // between taking and giving. A chunk is named, as in ">1:2", where it is not the obvious one: the
-// peer's for e and for < with !, the member's own for o, r and for < with +, and the one before for
-// all the rest.
+// peer's for e and for < with !, the member's own for a, o, r and for < with +, and the one before
+// for all the rest.
 std::string to_text(const Plan& plan);
 
 // Elements of a buffer, cut in `chunks` as evenly as boundaries at multiples of `grain` allow.

@@ -128,6 +128,7 @@ class Walk {
       case Act::encode_result:
         make(m, hop, values = is_exact() ? values : result(values, m));
         break;
+      case Act::encode_for_all: make(m, hop, values = encoded(values, m, m)); break;
       case Act::send: return send(m, hop);
       case Act::receive: return receive(m, hop);
       case Act::store: values = take_message(m, hop); break;
@@ -247,7 +248,9 @@ class Walk {
     std::vector<int> got = expressions_.leaves(value), wanted;
     for (int member = 0; member < plan_.members; ++member)
       if (brings(plan_, member, chunk)) wanted.push_back(member);
-    if (plan_.algorithm != Algorithm::direct) std::ranges::sort(got);
+    const bool is_ordered =
+        plan_.algorithm == Algorithm::direct || plan_.algorithm == Algorithm::gathered;
+    if (!is_ordered) std::ranges::sort(got);
     if (got != wanted)
       problem(m, fmt::format("chunk {} is made of members {}, expected {}", chunk,
                              fmt::join(got, " "), fmt::join(wanted, " ")));

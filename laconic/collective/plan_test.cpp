@@ -87,6 +87,11 @@ TEST(Plan, PrintsAsDocumented) {
             "member 0:  o <1 + = | e2 >2 | o <2 + = | e1 >1\n"
             "member 1:  e0 >0 | <0 !\n"
             "member 2:  e0 >0 | <0 + o =\n");
+  EXPECT_EQ(to_text(make_plan(CollectiveKind::all_reduce, Algorithm::gathered, 3)),
+            "all_reduce by gathered, 3 members, 1 chunks\n"
+            "member 0:  a >1 >2 | o <1 + <2 + =\n"
+            "member 1:  a >2 >0 | <0 + o <2 + =\n"
+            "member 2:  a >0 >1 | <0 + <1 + o =\n");
   EXPECT_EQ(to_text(make_plan(CollectiveKind::reduce_scatter, Algorithm::direct, 2)),
             "reduce_scatter by direct, 2 members, 2 chunks\n"
             "member 0:  e1 >1 | o <1 + =\n"
@@ -127,6 +132,14 @@ TEST(Plan, SendsOfAnAllReduceAreTwiceTheBufferLessOneShare) {
       const Plan plan = make_plan(CollectiveKind::all_reduce, algorithm, n);
       for (int m = 0; m < n; ++m) EXPECT_EQ(chunks_sent(plan, m).size(), 2u * (n - 1));
     }
+}
+
+TEST(Plan, SendsOfAGatheredSumAreTheWholeBufferToEveryOther) {
+  for (int n = 1; n <= kMostMembers; ++n) {
+    const Plan plan = make_plan(CollectiveKind::all_reduce, Algorithm::gathered, n);
+    EXPECT_EQ(plan.chunks, 1);
+    for (int m = 0; m < n; ++m) EXPECT_EQ(chunks_sent(plan, m).size(), 1u * (n - 1));
+  }
 }
 
 TEST(Plan, SendsOfAScatterOrGatherAreTheBufferLessOneShare) {
@@ -181,6 +194,7 @@ TEST(Plan, RoundsAreWhatTheAlgorithmPromises) {
     EXPECT_EQ(rounds_of(CollectiveKind::all_reduce, Algorithm::direct, n), 2);
     EXPECT_EQ(rounds_of(CollectiveKind::all_reduce, Algorithm::ring, n), 2 * (n - 1));
     EXPECT_EQ(rounds_of(CollectiveKind::all_reduce, Algorithm::doubling, n), doubling_rounds(n));
+    EXPECT_EQ(rounds_of(CollectiveKind::all_reduce, Algorithm::gathered, n), 1);
     for (const CollectiveKind half : {CollectiveKind::reduce_scatter, CollectiveKind::all_gather}) {
       EXPECT_EQ(rounds_of(half, Algorithm::direct, n), 1);
       EXPECT_EQ(rounds_of(half, Algorithm::ring, n), n - 1);
@@ -210,8 +224,7 @@ bool may_swap(const Plan& plan, const Hop& a, const Hop& b) {
   const auto adds = [](Act act) { return act == Act::add; };
   const auto adds_own = [](Act act) { return act == Act::add_own; };
   if (either(sends, sends) || either(carries, sums)) return true;
-  const bool is_ordered =
-      plan.algorithm == Algorithm::direct || plan.algorithm == Algorithm::doubling;
+  const bool is_ordered = plan.algorithm != Algorithm::ring;
   return either(adds, adds_own) && !is_ordered;
 }
 
@@ -283,6 +296,15 @@ TEST(PlanCheck, TellsASumInAnotherOrder) {
   std::rotate(hops.begin() + 4, hops.begin() + 5, hops.begin() + 7);
   EXPECT_NE(problems_of(plan).find("chunk 0 is made of members 1 0 2, expected 0 1 2"),
             std::string::npos)
+      << problems_of(plan);
+}
+
+// Each adds its own as it was before it was encoded: no two have the same sum.
+TEST(PlanCheck, TellsAGatheredSumOfWhatOthersDidNotGet) {
+  Plan plan = make_plan(CollectiveKind::all_reduce, Algorithm::gathered, 2);
+  for (int m = 0; m < 2; ++m)
+    plan.by_member[static_cast<std::size_t>(m)].front() = {Act::encode, 0, 1 - m};
+  EXPECT_NE(problems_of(plan).find("ends with another result for chunk 0"), std::string::npos)
       << problems_of(plan);
 }
 

@@ -14,10 +14,11 @@ namespace laconic {
 
 namespace {
 
-constexpr char kSigns[] = "er><!+o=";
+constexpr char kSigns[] = "era><!+o=";  // in the order of acts
 
 bool is_giving(Act act) {
-  return act == Act::encode || act == Act::encode_result || act == Act::send;
+  return act == Act::encode || act == Act::encode_result || act == Act::encode_for_all ||
+         act == Act::send;
 }
 
 // The chunks that go without saying: what a member owns, and what a peer has to do with it.
@@ -37,6 +38,7 @@ struct Obvious {
     switch (hops[i].act) {
       case Act::encode: return for_peer(hops[i].peer);
       case Act::encode_result:
+      case Act::encode_for_all:
       case Act::add_own: return own();
       case Act::receive: {
         const bool is_added = i + 1 < hops.size() && hops[i + 1].act == Act::add;

@@ -17,7 +17,7 @@ namespace {
 // What a chunk has in a lane. Small enough that one lane is added while the next comes, and that a
 // raw message is one segment of the engine, which then need not put it together.
 constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
-// What the others together send to the owner of a slice, where it is encoded and they meet there:
+// What the others together send to whoever adds a slice, where it is encoded and they meet there:
 // small enough that two lanes fit into the queue in front of a slow link (engine/window.hpp). But a
 // message has some 100 bytes around it.
 constexpr std::uint64_t kMeetingBytes = std::uint64_t{72} << 10;
@@ -36,10 +36,10 @@ std::string name_of(const CollectiveSpec& spec) {
   return fmt::format("{} {}", name_of(spec.traffic), unit_text(spec.traffic, spec.unit));
 }
 
-// Whether encoded contributions of several members meet at an owner.
+// Whether encoded contributions of several members meet at whoever adds them.
 bool has_meetings(const CollectiveSpec& spec) {
-  return is_sum(spec.kind) && spec.algorithm == Algorithm::direct && spec.group.size() > 2 &&
-         is_lossy(spec.up);
+  const bool is_met = spec.algorithm == Algorithm::direct || spec.algorithm == Algorithm::gathered;
+  return is_sum(spec.kind) && is_met && spec.group.size() > 2 && is_lossy(spec.up);
 }
 
 // A slice as codecs see it.
@@ -130,6 +130,16 @@ void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec&
         {where, "transform needs a basis that the two ends of a link have learned together"});
 }
 
+void check_gathered(const CollectiveSpec& spec, Problems& problems) {
+  if (is_lossy(spec.up) && is_summable(spec.up))
+    problems.push_back({"up", fmt::format("{} is added without decoding, which moves less than "
+                                          "gathering it; use direct",
+                                          to_text(spec.up))});
+  if (!is_lossy(spec.up) && is_lossy(spec.down))
+    problems.push_back(
+        {"down", fmt::format("{}, but gathered has no way down; use direct", to_text(spec.down))});
+}
+
 void check_sum(const CollectiveSpec& spec, Problems& problems) {
   if (spec.dtype == Dtype::f16 || spec.dtype == Dtype::bf16 || spec.dtype == Dtype::boolean)
     problems.push_back({"dtype", fmt::format("there are no sums of {}, which would be rounded at "
@@ -139,6 +149,7 @@ void check_sum(const CollectiveSpec& spec, Problems& problems) {
     problems.push_back({"dtype", fmt::format("GPUs add f32 alone, not {}: use host memory",
                                              laconic::name_of(spec.dtype))});
   if (spec.algorithm == Algorithm::direct) return;
+  if (spec.algorithm == Algorithm::gathered) return check_gathered(spec, problems);
   if (!is_summable(spec.up))
     problems.push_back({"up", fmt::format("{} cannot be added without decoding, so {} would encode "
                                           "it at every hop; use direct",
@@ -304,12 +315,14 @@ bool CollectiveOperation::may_begin(Engine& engine, std::size_t lane) {
   return piece.has_value();
 }
 
-// By this member, roughly: a slice of every chunk up and, of one, a result to as many.
+// By this member, roughly: a slice of every chunk up and, of one, a result to as many; gathered,
+// all that it has to everybody.
 std::uint64_t CollectiveOperation::bytes_sent(std::size_t lane) const {
   const std::uint64_t elements = lane_elements(lanes_[lane].slices);
   const std::uint64_t members = state_.spec.group.size();
   const std::uint64_t bytes =
       state_.exact ? elements * bytes_of(state_.spec.dtype) : encoded_bytes(state_.spec, elements);
+  if (state_.spec.algorithm == Algorithm::gathered) return bytes * (members - 1);
   return 2 * bytes * (members - 1) / members;
 }
 
@@ -379,7 +392,8 @@ Lane Collective::Body::make_lane(int lane, const std::vector<Slice>& slices) con
   for (const Slice& slice : slices) made.tensors.push_back(tensor_of(spec, slice.elements));
   made.up.resize(slices.size());
   for (const Hop& hop : hops()) {
-    if (hop.act != Act::encode && !(hop.act == Act::add_own && adds_payloads(spec))) continue;
+    const bool is_encoded = hop.act == Act::encode || hop.act == Act::encode_for_all;
+    if (!is_encoded && !(hop.act == Act::add_own && adds_payloads(spec))) continue;
     auto& sender = made.up[index(hop.chunk)];
     if (!sender) sender.emplace(up_link(spec, self, lane, hop.chunk));
   }

@@ -18,6 +18,8 @@
 // (then the owner's contribution is encoded too, and has a residual).
 // With algorithms where partial sums travel (ring, doubling) a codec must be raw
 // or summable: anything else would be encoded at every hop; check() says so.
+// Gathered there is no way down: each contribution is encoded once, its maker's own
+// too, and everybody adds what it decodes; so nothing is rounded twice.
 //
 // A large buffer goes in lanes: lane l has the l-th slice of every chunk and a
 // walk of its own through the plan, so that one lane is added while the next
@@ -57,7 +59,7 @@ struct CollectiveSpec {
   // it is none.
   std::uint64_t columns = 0;
   CodecSpec up = Raw{};
-  CodecSpec down = Raw{};      // not used where the sum of payloads is passed on
+  CodecSpec down = Raw{};      // not used where the sum of payloads is passed on, or by gathered
   bool up_feedback = false;    // residuals of contributions (worker error)
   bool down_feedback = false;  // residual of the owner's sum (server error)
   bool has_warm_start = true;  // of low_rank, see link/link_spec.hpp
@@ -68,7 +70,7 @@ struct CollectiveSpec {
   // result.
   bool is_on_device = false;
   // For the meter: how many raw bytes a byte of the buffer stands for, where the buffer is itself
-  // an encoding of something longer (factors of matrices).
+  // an encoding of something longer (factors of matrices), or would go another way if it were raw.
   double raw_per_byte = 1;
 };
 // Every reason why such a collective cannot work.

@@ -22,7 +22,8 @@ const TensorSpec kNoElements{Dtype::u8, {0}};  // what a barrier sends
 
 bool has_result(const CollectiveSpec& spec) {
   return spec.kind == CollectiveKind::all_gather || spec.kind == CollectiveKind::broadcast ||
-         (spec.kind == CollectiveKind::all_reduce && spec.algorithm != Algorithm::doubling);
+         (spec.kind == CollectiveKind::all_reduce && spec.algorithm != Algorithm::doubling &&
+          spec.algorithm != Algorithm::gathered);
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ namespace {
 
 // All other acts read what has come, or add it up.
 bool encodes(Act act) {
-  return act == Act::encode || act == Act::encode_result;
+  return act == Act::encode || act == Act::encode_result || act == Act::encode_for_all;
 }
 
 }  // namespace
@@ -83,6 +84,7 @@ bool LaneWalk::dispatch(const Hop& hop) {
   switch (hop.act) {
     case Act::encode: return encode(hop.chunk);
     case Act::encode_result: return encode_result(hop.chunk);
+    case Act::encode_for_all: return encode_for_all(hop.chunk);
     case Act::store: store(hop.chunk); break;
     case Act::add: add(hop.chunk); break;
     case Act::add_own: return add_own(hop.chunk);
@@ -219,21 +221,31 @@ void LaneWalk::show(const CodecSpec& codec, int chunk, ByteView payload) const {
   state_.observer(codec, tensor(chunk), lane_.slices[index(chunk)], payload);
 }
 
+bool LaneWalk::encode_result(int chunk) {
+  if (!adds_payloads_) return encode_shared(*lane_.down, state_.spec.down, chunk);
+  if (!hold(chunk)) return false;
+  message_ = held_;
+  is_decoded_ = true;
+  decode_values(state_.spec.up, payload_of(*message_, header_of(state_.spec.up, chunk)), chunk);
+  return true;
+}
+
+bool LaneWalk::encode_for_all(int chunk) {
+  return encode_shared(*lane_.up[index(chunk)], state_.spec.up, chunk);
+}
+
 // The maker's own copy comes from the bytes that the others get: a GPU that makes them decodes them
 // where they lie, others do it here.
-bool LaneWalk::encode_result(int chunk) {
-  const CodecSpec& codec = state_.exact ? kRaw : adds_payloads_ ? state_.spec.up : state_.spec.down;
-  if (adds_payloads_ && !hold(chunk)) return false;
-  std::shared_ptr<Bytes> packed =
-      adds_payloads_ ? held_ : pack(*lane_.down, chunk, Place::replaced);
+bool LaneWalk::encode_shared(Sender& sender, const CodecSpec& its_codec, int chunk) {
+  const CodecSpec& codec = state_.exact ? kRaw : its_codec;
+  std::shared_ptr<Bytes> packed = pack(sender, chunk, Place::replaced);
   if (packed == nullptr) return false;
   message_ = std::move(packed);
-  is_decoded_ = true;
   const bool is_replaced = std::exchange(is_replaced_, false);
   if (!is_lossy(codec)) return true;
   const ByteView payload = payload_of(*message_, header_of(codec, chunk));
   if (!is_replaced) decode_values(codec, payload, chunk);
-  if (!adds_payloads_) show(codec, chunk, payload);
+  show(codec, chunk, payload);
   return true;
 }
 

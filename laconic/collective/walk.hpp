@@ -77,6 +77,8 @@ class LaneWalk {
   bool dispatch(const Hop& hop);
   bool encode(int chunk);
   bool encode_result(int chunk);
+  bool encode_for_all(int chunk);
+  bool encode_shared(Sender& sender, const CodecSpec& its_codec, int chunk);
   void store(int chunk);
   void add(int chunk);
   void add_decoded(int chunk);

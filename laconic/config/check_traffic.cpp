@@ -148,10 +148,29 @@ void check_masked(Checker& c, const TpActivationSection& activation) {
   }
 }
 
+// Gathered, a sum moves g - 1 whole buffers; what for must be there.
+void check_sum(Checker& c, const std::string& section, SumForm sum, const std::string& text) {
+  if (sum != SumForm::gathered) return;
+  const auto refuse = [&](bool holds, const std::string& what) {
+    c.require(holds, section + ".sum",
+              fmt::format("sum = \"gathered\" with codec = \"{}\": {}: use two-step", text, what));
+  };
+  try {
+    const CodecSpec codec = parse_codec(text);
+    refuse(is_lossy(codec), "nothing is rounded, so it would only move more");
+    refuse(!is_lossy(codec) || !(is_summable(codec) || is_learned(codec)),
+           fmt::format("what {} sends is added on the way, which moves less", name_of(codec)));
+  } catch (const ConfigError&) {
+    // said of the codec itself
+  }
+}
+
 void check_tensor_traffic(Checker& c, const RunConfig& config) {
   const Dtype compute = config.run.compute_type();
   check_grid_codec(c, "tp.activation.codec", config.tp_activation.codec, compute);
   check_masked(c, config.tp_activation);
+  check_sum(c, "tp.activation", config.tp_activation.sum, config.tp_activation.codec);
+  check_sum(c, "tp.gradient", config.tp_gradient.sum, config.tp_gradient.codec);
   c.require(
       config.tp_activation.start != CodeBegin::pca || config.local.steps == 0,
       "tp.activation.start",

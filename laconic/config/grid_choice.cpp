@@ -209,6 +209,17 @@ void check_table(Checker& c, const TensorSection& tensor) {
                           name_of(tensor.method)));
 }
 
+// With the others a rank keeps its part of a sum for itself.
+void check_sums(Checker& c, const RunConfig& config) {
+  if (config.tensor.method == TensorMethod::one_d) return;
+  for (const auto& [key, sum] : {std::pair{"tp.activation.sum", config.tp_activation.sum},
+                                 {"tp.gradient.sum", config.tp_gradient.sum}})
+    c.require(sum != SumForm::gathered, key,
+              fmt::format("\"gathered\" with tensor.method = \"{}\": of a sum each rank keeps a "
+                          "part, which is not encoded again: use two-step",
+                          name_of(config.tensor.method)));
+}
+
 void check_ranks(Checker& c, const MeshSection& mesh, const Mesh& grid) {
   constexpr double kMost = static_cast<double>(kMostRanks) * kMostRanks;
   const double ranks = static_cast<double>(mesh.pp) * static_cast<double>(mesh.dp) * tp_size(grid);
@@ -228,6 +239,7 @@ Problems check_grid_texts(const RunConfig& config) {
   if (is_trivial(plan)) return c.problems;
   check_ranks(c, config.mesh, plan.mesh);
   check_table(c, config.tensor);
+  check_sums(c, config);
   append(c.problems, check(plan));
   c.require(
       config.optimiser.kind != OptimiserKind::muon, "optimiser.kind",

@@ -174,6 +174,8 @@ TEST(GridChoice, WhatAGridCannotBeCombinedWithIsSaidAtOnce) {
       {{"tp.gradient.codec=nonsense"}, {"tp.gradient.codec: "}},
       {{"tp.activation.codec=auto_encoder:code=999"}, {"a code of 999 numbers for rows of 24"}},
       {{"tp.activation.masked=true"}, {"tp.activation.masked: "}},
+      {{"tp.gradient.sum=gathered"},
+       {"tp.gradient.sum: \"gathered\" with tensor.method = \"3d\": of a sum"}},
       {{"tp.gradient.layers=7"}, {"tp.gradient.layers: "}}};
   RunConfig all = with_grid({"mesh.tp=8"});
   std::vector<std::string> parts;
@@ -194,6 +196,32 @@ TEST(GridChoice, WhatAGridCannotBeCombinedWithIsSaidAtOnce) {
     expect_problems({{{none, "train.update=block", "train.clip=0"}, ""},
                      {{none, "pipeline.schedule=auto"}, ""},
                      {{none, "optimiser.kind=muon"}, ""}});
+}
+
+// Where a sum is made in one step it is gathered, which needs something to round, and nothing that
+// is added on the way.
+TEST(GridChoice, SumsAreGatheredWhereThatMakesSense) {
+  const auto problems_of = [](const char* section, const char* codec, const char* tp = "2") {
+    return to_text(check(with_grid({fmt::format("mesh.tp={}", tp), "tensor.method=1d",
+                                    fmt::format("{}.codec={}", section, codec),
+                                    fmt::format("{}.sum=gathered", section)})));
+  };
+  for (const char* section : {"tp.activation", "tp.gradient"}) {
+    for (const char* codec :
+         {"quantise:bits=2", "top_k:keep=0.1", "half", "\"random_k:keep=0.1+half\""})
+      for (const char* tp : {"1", "2", "4"})
+        EXPECT_EQ(problems_of(section, codec, tp), "") << codec;
+    EXPECT_EQ(
+        problems_of(section, "raw"),
+        fmt::format("{}.sum: sum = \"gathered\" with codec = \"raw\": nothing is rounded, so it "
+                    "would only move more: use two-step",
+                    section));
+    EXPECT_NE(problems_of(section, "random_k:keep=0.1").find("random_k sends is added on the way"),
+              std::string::npos);
+  }
+  EXPECT_NE(problems_of("tp.activation", "\"auto_encoder:code=4,values=f16\"")
+                .find("what auto_encoder sends is added on the way"),
+            std::string::npos);
 }
 
 TEST(GridChoice, SomeMethodsCutTheTableInOneWayAlone) {

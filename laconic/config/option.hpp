@@ -174,6 +174,12 @@ inline constexpr auto kAllReduceKindNames =
                                          {AllReduceKind::doubling, "doubling"},
                                          {AllReduceKind::native, "native"}});
 
+// tp.*.sum: how encoded partial sums become one. two_step: whoever has a part of the sum adds what
+// comes, and encodes it once more; gathered: all get what each has encoded once, and add it
+enum class SumForm : std::uint8_t { two_step, gathered };
+inline constexpr auto kSumFormNames = std::to_array<Named<SumForm>>(
+    {{SumForm::two_step, "two-step"}, {SumForm::gathered, "gathered"}});
+
 // tp.activation.start: what the maps of learned codes begin as
 enum class CodeBegin : std::uint8_t { orthogonal, pca, noise };
 inline constexpr auto kCodeBeginNames = std::to_array<Named<CodeBegin>>(

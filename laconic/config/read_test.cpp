@@ -82,7 +82,7 @@ TEST(Config, EveryNameOfAValueIsReadAndPrintedAgain) {
   RunConfig config;
   NamedKeys keys;
   config.visit(keys);
-  ASSERT_EQ(keys.names.size(), 44U);
+  ASSERT_EQ(keys.names.size(), 46U);
   for (const auto& [key, names] : keys.names)
     for (const std::string& name : names) {
       SCOPED_TRACE(key + " = " + name);

@@ -232,6 +232,7 @@ struct DpGradientSection {
 // What happens to activations between the ranks of a tensor grid, in forward.
 struct TpActivationSection {
   std::string codec = "raw";
+  SumForm sum = SumForm::two_step;
   bool masked = false;
   CodeBegin start = CodeBegin::orthogonal;
   bool tied = false;
@@ -240,6 +241,10 @@ struct TpActivationSection {
   template <class V>
   void visit(V& v) {
     v("codec", codec, "of activations that are gathered, and of partial sums that are scattered");
+    v("sum", sum,
+      "1d: of encoded partial sums; two-step: each rank adds a part, and what it has added is "
+      "encoded once more; gathered: each encodes its own once, for all others, who add it",
+      kSumFormNames);
     v("masked", masked,
       "top_k, random_k: elements that were not sent have no gradient; otherwise it is that of the "
       "value, straight through");
@@ -255,11 +260,13 @@ struct TpActivationSection {
 // What happens to their gradients, in backward.
 struct TpGradientSection {
   std::string codec = "raw";
+  SumForm sum = SumForm::two_step;
   std::string layers = kAllPlaces;
 
   template <class V>
   void visit(V& v) {
     v("codec", codec, "of activations' gradients, gathered and scattered");
+    v("sum", sum, "1d: of encoded partial sums, as tp.activation.sum", kSumFormNames);
     v("layers", layers, kLayersHelp, AlsoAsList{});
   }
 };

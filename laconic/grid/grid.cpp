@@ -80,6 +80,8 @@ struct TensorGrid::Exchange {
   at::Tensor buffer;
   std::vector<std::uint64_t> offsets;
   GridMask* mask = nullptr;
+  // A sum of which every member gets all that the others bring: one chunk.
+  bool is_gathered() const { return call == GridCall::sum && offsets.size() == 2; }
 };
 
 TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh,
@@ -117,16 +119,22 @@ std::vector<float> TensorGrid::take_loaded(const std::string& name) {
   return found.empty() ? std::vector<float>() : std::move(found.mapped());
 }
 
+// Raw, a gathered sum would go in two steps: 2 / g of what its g members send.
+double TensorGrid::raw_per_byte_of(const Exchange& exchange) const {
+  const double coded = exchange.site.stands_for == 0
+                           ? 1
+                           : static_cast<double>(exchange.site.stands_for) /
+                                 static_cast<double>(exchange.site.columns);
+  return exchange.is_gathered() ? coded * 2 / extent(exchange.axes) : coded;
+}
+
 TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const GridCodec choice = codec_of(exchange.site, exchange.call);
   const bool is_plain = !is_lossy(choice.codec);
   const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site, index_beside(exchange));
   const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
   const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
-  const double raw_per_byte = exchange.site.stands_for == 0
-                                  ? 1
-                                  : static_cast<double>(exchange.site.stands_for) /
-                                        static_cast<double>(exchange.site.columns);
+  const double raw_per_byte = raw_per_byte_of(exchange);
   const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
                               dtype,         to_text(choice.codec),  seed,
                               columns,       raw_per_byte,           exchange.offsets};
@@ -135,8 +143,10 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
     if (!row->second.is_under_way) return row->second;
   const auto elements = static_cast<std::int64_t>(exchange.offsets.back());
   const Algorithm algorithm =
-      grid_algorithm(exchange.call, max_payload_bytes(choice.codec, {dtype, {elements}}),
-                     extent(exchange.axes), !is_plain);
+      exchange.is_gathered()
+          ? Algorithm::gathered
+          : grid_algorithm(exchange.call, max_payload_bytes(choice.codec, {dtype, {elements}}),
+                           extent(exchange.axes), !is_plain);
   // Of the same parameter in every step, so each message may begin where the last one ended.
   const bool is_warm = std::holds_alternative<LowRank>(choice.codec) &&
                        exchange.site.traffic == Traffic::tp_weight &&
@@ -181,9 +191,13 @@ void TensorGrid::count(const Exchange& exchange) {
   const auto members = static_cast<std::uint64_t>(extent(exchange.axes));
   const auto me = static_cast<std::size_t>(index(exchange.axes));
   const std::uint64_t all = exchange.offsets.back();
-  const std::uint64_t mine = exchange.offsets[me + 1] - exchange.offsets[me];
   GridCount& count = counts_[{exchange.call, exchange.site.traffic, exchange.axes}];
   ++count.calls;
+  if (exchange.is_gathered()) {
+    count.elements += (members - 1) * all;
+    return;
+  }
+  const std::uint64_t mine = exchange.offsets[me + 1] - exchange.offsets[me];
   switch (exchange.call) {
     case GridCall::gather: count.elements += all - mine; break;
     case GridCall::scatter: count.elements += (members - 1) * mine; break;
@@ -365,9 +379,9 @@ TensorGrid::Pending TensorGrid::make_sum(const at::Tensor& mine, const Axes& axe
   if (buffer.is_alias_of(mine)) buffer = buffer.clone();
   // Chunks of a matrix are rows of it, those of anything else elements.
   const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
-  Pending pending =
-      make({GridCall::sum, axes, site, buffer,
-            cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain), mask});
+  const int chunks = codec_of(site, GridCall::sum).is_gathered ? 1 : extent(axes);
+  Pending pending = make({GridCall::sum, axes, site, buffer,
+                          cut(static_cast<std::uint64_t>(buffer.numel()), chunks, grain), mask});
   pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
     return buffer.to(device, type);
   };

@@ -13,7 +13,8 @@
 // alone, so they have the same bits whoever asks.
 //
 // Small exchanges go straight from everybody to everybody, large ones round a ring
-// (grid_algorithm()).
+// (grid_algorithm()). A sum in the all-gather form (GridCodec::is_gathered) always goes straight,
+// whole, and once.
 //
 // Not thread-safe: belongs to the computing thread.
 #pragma once
@@ -73,6 +74,9 @@ struct GridCodec {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
   bool is_masked = false;  // a sparse codec's gradient is its own, not straight through
+  // Sums: what each rank brings is encoded once and goes to all, who add it; otherwise what was
+  // added is encoded once more.
+  bool is_gathered = false;
 };
 // How an exchange of so many bytes on the wire, over all members' chunks, goes. Where all send to
 // all several meet at every receiver, and their connections share its link badly; round a ring
@@ -86,7 +90,7 @@ struct GridCallMade {
   GridCall call = GridCall::gather;
   Traffic traffic = Traffic::tp_activation;
   Axes axes;
-  std::vector<std::uint64_t> offsets;  // of the members' chunks, in elements
+  std::vector<std::uint64_t> offsets;  // of the members' chunks, in elements; gathered: of one
   std::int64_t block = 0;              // and whether it is small: as its site says
   bool is_small = false;
   bool operator==(const GridCallMade&) const = default;
@@ -219,6 +223,7 @@ class TensorGrid {
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);
   std::uint64_t index_beside(const Exchange& exchange) const;
+  double raw_per_byte_of(const Exchange& exchange) const;
   // One that serves this exchange, not under way.
   Row& row_for(const Exchange& exchange);
   std::vector<float> take_loaded(const std::string& name);

@@ -71,6 +71,7 @@ bool TensorGrid::is_bypassed(Traffic traffic) const {
 GridCodec TensorGrid::codec_of(const GridSite& site, GridCall call) const {
   if (site.is_small || is_exact_ || !codecs_) return {};
   GridCodec codec = codecs_(site, call);
+  if (!is_lossy(codec.codec)) codec.is_gathered = false;
   const auto found = overrides_.find(site.traffic);
   if (found == overrides_.end() || !is_lossy(codec.codec)) return codec;
   if (found->second.is_bypassed) return {};

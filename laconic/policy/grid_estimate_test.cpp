@@ -101,6 +101,35 @@ TEST(GridEstimate, CodecsShortenTheirClassWhereverItMoves) {
   EXPECT_NEAR(bytes_of_codecs("raw", "half"), raw - gradients / 2, 1e-6);
 }
 
+// Of g ranks 2 (g - 1) / g of a partial sum come in two steps, and g - 1 whole ones gathered.
+TEST(GridEstimate, GatheredSumsAreWholeFromEveryOther) {
+  RunConfig config = estimated_config(64, 16);
+  config.tensor.method = TensorMethod::one_d;
+  config.tp_activation.codec = config.tp_gradient.codec = "quantise:bits=8";
+  for (const int ranks : {2, 4}) {
+    config.mesh.tp = std::to_string(ranks);
+    const Family family = family_of(config, {});
+    const auto step_of = [&](SumForm activation, SumForm gradient) {
+      config.tp_activation.sum = activation;
+      config.tp_gradient.sum = gradient;
+      return estimate_grid(config, family, kSlowLinks).step;
+    };
+    const GridTime two_step = step_of(SumForm::two_step, SumForm::two_step);
+    const GridTime forward = step_of(SumForm::gathered, SumForm::two_step);
+    const GridTime backward = step_of(SumForm::two_step, SumForm::gathered);
+    // Two sums of a layer each way, of 8 samples of 16 tokens of 64 numbers: a byte for each, and
+    // the scale of each block of 256.
+    const double layers = static_cast<double>(config.model.layers);
+    const double sums = 2 * layers * 8 * 16 * 64 * (1 + 4.0 / 256);
+    const double more = sums * ((ranks - 1) - 2.0 * (ranks - 1) / ranks);
+    for (const GridTime& gathered : {forward, backward}) {
+      EXPECT_NEAR(gathered.bytes, two_step.bytes + more, 1e-6) << ranks;
+      EXPECT_EQ(gathered.messages, two_step.messages - 2 * layers * (ranks - 1)) << ranks;
+      EXPECT_EQ(gathered.calls, two_step.calls) << ranks;
+    }
+  }
+}
+
 // Four codecs that cannot be taken for one another; what sums remember and masks belong to one
 // each.
 TEST(GridPolicy, EveryWayHasTheCodecOfItsSection) {
@@ -110,6 +139,7 @@ TEST(GridPolicy, EveryWayHasTheCodecOfItsSection) {
   config.tp_activation.layers = "last half";
   config.tp_activation.masked = true;
   config.tp_gradient.codec = "quantise:bits=8";
+  config.tp_gradient.sum = SumForm::gathered;
   config.tp_weight.codec = "half";
   config.tp_weight.gradient = "sign";
   const ModelSpec spec = model_spec(family_of(config, {}), 16);
@@ -123,6 +153,7 @@ TEST(GridPolicy, EveryWayHasTheCodecOfItsSection) {
   for (const GridClassPolicy* one :
        {&policy.activation, &policy.gradient, &policy.weight, &policy.weight_gradient}) {
     EXPECT_EQ(one->is_masked, one == &policy.activation);
+    EXPECT_EQ(one->is_gathered, one == &policy.gradient);
     EXPECT_EQ(one->has_feedback, one == &policy.weight_gradient);
   }
   config.tp_weight.feedback = false;

@@ -29,6 +29,8 @@ GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec) {
       .weight = policy_for(weight.codec, weight.layers, false, spec),
       .weight_gradient = policy_for(weight.gradient, weight.layers, weight.feedback, spec)};
   policy.activation.is_masked = config.tp_activation.masked;
+  policy.activation.is_gathered = config.tp_activation.sum == SumForm::gathered;
+  policy.gradient.is_gathered = config.tp_gradient.sum == SumForm::gathered;
   return policy;
 }
 
@@ -46,16 +48,27 @@ CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block) {
   return learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{learned->values};
 }
 
+bool is_gathered(const GridPolicy& policy, const GridTraffic& t) {
+  if (t.map == kNoMap || t.collective != GridCollective::all_reduce) return false;
+  const GridClassPolicy& one = class_of(policy, t);
+  return one.is_gathered && is_lossy(message_codec(one, t.block));
+}
+
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   constexpr std::int64_t kRows = 256, kColumns = 256;
-  return [policy = grid_policy_of(config, spec), config](const GridTraffic& t) {
+  const Mesh mesh{.tp = grid_of(config)};
+  return [policy = grid_policy_of(config, spec), config, mesh](const GridTraffic& t) {
     const Dtype dtype = message_dtype(config, t);
     if (t.map == kNoMap)
       return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(dtype))};
     const CodecSpec codec = message_codec(class_of(policy, t), t.block);
     const double bytes = static_cast<double>(max_payload_bytes(codec, {dtype, {kRows, kColumns}}));
-    return GridWire{.bytes = t.elements * bytes / static_cast<double>(kRows * kColumns),
-                    .is_encoded = is_lossy(codec)};
+    // Counted is 2 (g - 1) / g of the whole, and (g - 1) of it come.
+    const bool gathers = is_gathered(policy, t);
+    const double elements = gathers ? t.elements * extent(mesh, t.axes) / 2 : t.elements;
+    return GridWire{.bytes = elements * bytes / static_cast<double>(kRows * kColumns),
+                    .is_encoded = is_lossy(codec),
+                    .is_gathered = gathers};
   };
 }
 

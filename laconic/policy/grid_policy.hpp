@@ -20,6 +20,7 @@ struct GridClassPolicy {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
   bool is_masked = false;    // gradients of a sparse codec are its own
+  bool is_gathered = false;  // sums are in the all-gather form
   std::vector<bool> blocks;  // in which it is used
 };
 
@@ -40,6 +41,9 @@ const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& tra
 // What its messages are encoded by in a block. Learned codes are numbers of a message already, and
 // rounded at most.
 CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block);
+
+// Whether this sum is in the all-gather form: each rank gets the whole of what every other brings.
+bool is_gathered(const GridPolicy& policy, const GridTraffic& traffic);
 
 // Bytes of messages on the wire, by the codecs of their classes and layers: payloads, without
 // frames. What a codec's size depends on (the shape) is taken as that of large matrices.

@@ -89,7 +89,7 @@ class CollectiveWriter {
     CodecSpec at_hand = Raw{};
     bool is_result = has_results();
     for (const Hop& hop : plan.by_member[index(self)]) {
-      if (hop.act == Act::encode) at_hand = spec_.up;
+      if (hop.act == Act::encode || hop.act == Act::encode_for_all) at_hand = spec_.up;
       if (hop.act == Act::encode_result) is_result = true;
       if (is_result) at_hand = result_codec_;
       if (hop.act != Act::send) continue;
@@ -116,6 +116,7 @@ class CollectiveWriter {
           encode_result(strand, rank, elements);
           is_result = true;
           break;
+        case Act::encode_for_all: encode_for_all(strand, rank, elements); break;
         case Act::send: builder_.send(strand, sent.at({self, hop.peer})[to[hop.peer]++]); break;
         case Act::receive:
           builder_.wait(strand, sent.at({hop.peer, self})[from[hop.peer]++]);
@@ -149,6 +150,12 @@ class CollectiveWriter {
   void encode_result(int strand, int rank, double elements) {
     if (!adds_payloads(spec_)) encode(strand, rank, result_codec_, elements, spec_.down_feedback);
     decode(strand, rank, result_codec_, elements);
+  }
+
+  // The maker, too, decodes what others will.
+  void encode_for_all(int strand, int rank, double elements) {
+    encode_up(strand, rank, elements);
+    decode(strand, rank, spec_.up, elements);
   }
 
   // --- members of one class
@@ -223,7 +230,7 @@ class CollectiveWriter {
 
   void write_folded() {
     std::vector<Legs> rounds;  // of the way up
-    if (spec_.algorithm == Algorithm::direct)
+    if (spec_.algorithm == Algorithm::direct || spec_.algorithm == Algorithm::gathered)
       rounds = {legs_to_all()};
     else if (spec_.algorithm == Algorithm::ring)
       rounds = {legs_to([&](int from) { return (from + 1) % members_; })};
@@ -240,6 +247,7 @@ class CollectiveWriter {
       switch (spec_.algorithm) {
         case Algorithm::direct: write_direct(strands, chunk, rounds.front()); break;
         case Algorithm::ring: write_ring(strands, chunk, rounds.front()); break;
+        case Algorithm::gathered: write_gathered(strands, chunk, rounds.front()); break;
         case Algorithm::doubling:
         case Algorithm::tree:
           for (const Legs& legs : rounds) write_up(strands, chunk, legs);
@@ -261,6 +269,13 @@ class CollectiveWriter {
     exchange(strands, legs, chunk.down_bytes);
     for (const auto& [rank, strand] : strands)
       decode(strand, rank, result_codec_, others * chunk.elements);
+  }
+
+  void write_gathered(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
+    for (const auto& [rank, strand] : strands) encode_for_all(strand, rank, chunk.elements);
+    exchange(strands, legs, chunk.up_bytes);
+    for (const auto& [rank, strand] : strands)
+      decode(strand, rank, spec_.up, (members_ - 1) * chunk.elements);
   }
 
   void write_ring(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {

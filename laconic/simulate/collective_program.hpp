@@ -11,6 +11,7 @@
 //             another class holds up this one as many rounds later as it has members before its
 //             last
 //   doubling  to the partner, for each round
+//   gathered  to all others, once
 #pragma once
 
 #include <cstdint>

@@ -57,17 +57,24 @@ const std::vector<GridEvent>& GridProgram::events(int stage, std::int64_t block,
 CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) {
   const auto members = static_cast<std::uint64_t>(extent(mesh_, t.axes));
   const double rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
+  const bool gathers = is_gathered(policy_, t);  // then there is one chunk, of all of them
+  const std::uint64_t chunks = gathers ? 1 : members;
   const auto chunk = static_cast<std::uint64_t>(
-      std::llround(t.elements / std::max(1, t.calls) / rounds / static_cast<double>(members - 1)));
+      std::llround(t.elements / std::max(1, t.calls) / rounds / static_cast<double>(members - 1) *
+                   static_cast<double>(members) / static_cast<double>(chunks)));
   CollectiveSpec spec{.traffic = traffic_of(t),
                       .kind = kind_of(t.collective),
                       .group = group_of(rank, t.axes),
                       .dtype = message_dtype(request_.config, t),
                       .offsets = {}};
-  for (std::uint64_t i = 0; i <= members; ++i) spec.offsets.push_back(i * chunk);
+  for (std::uint64_t i = 0; i <= chunks; ++i) spec.offsets.push_back(i * chunk);
   if (t.map != kNoMap) spec.up = spec.down = message_codec(class_of(policy_, t), t.block);
   const auto columns = static_cast<std::uint64_t>(t.columns);
   if (is_lossy(spec.up) && columns > 0 && chunk % columns == 0) spec.columns = columns;
+  if (gathers) {
+    spec.algorithm = Algorithm::gathered;
+    return spec;
+  }
   const bool is_encoded_sum = is_lossy(spec.up) && spec.kind != CollectiveKind::all_gather;
   const auto all = static_cast<std::int64_t>(spec.offsets.back());
   if (goes_round_a_ring(static_cast<double>(max_payload_bytes(spec.up, {spec.dtype, {all}})) /

@@ -64,6 +64,7 @@ TEST(CollectiveProgram, TakesWhatItsClosedFormSays) {
     };
     std::vector<Case> cases = {
         {CollectiveKind::all_reduce, Algorithm::direct, 2 * ((n - 1) * message + kLatency)},
+        {CollectiveKind::all_reduce, Algorithm::gathered, (n - 1) * message + kLatency},
         {CollectiveKind::all_gather, Algorithm::direct, (n - 1) * message + kLatency},
         {CollectiveKind::reduce_scatter, Algorithm::direct, (n - 1) * message + kLatency},
         {CollectiveKind::all_reduce, Algorithm::ring, 2 * (n - 1) * (message + kLatency)},

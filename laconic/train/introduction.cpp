@@ -107,11 +107,14 @@ class Introduction {
 
   void introduce_grid() {
     const GridPlan& plan = start_.weights.place.plan;
+    const auto described = [](const auto& section) {
+      return section.codec + (section.sum == SumForm::gathered ? " (sums gathered)" : "");
+    };
     lines_.push_back(fmt::format(
         "tensors: {} on {}, table {}; activations by {}, gradients by {}, weights by {}, their "
         "gradients by {}",
         name_of(plan.method), fmt::join(plan.mesh.tp, " x "), name_in(kTableCutNames, plan.table),
-        config_.tp_activation.codec, config_.tp_gradient.codec, config_.tp_weight.codec,
+        described(config_.tp_activation), described(config_.tp_gradient), config_.tp_weight.codec,
         config_.tp_weight.gradient));
   }
 

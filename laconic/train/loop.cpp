@@ -59,7 +59,8 @@ GridCodecs grid_codecs(const GridPolicy& policy) {
     if (!one->blocks[block]) return {};
     return {.codec = message_codec(*one, block),
             .has_feedback = one->has_feedback,
-            .is_masked = one->is_masked};
+            .is_masked = one->is_masked,
+            .is_gathered = one->is_gathered};
   };
 }
 

@@ -64,7 +64,10 @@ TEST_F(DeviceCollective, SumsAndMemoriesAreThoseOfTheHost) {
                         Case{Algorithm::direct, "sign", "top_k:keep=0.1+quantise:bits=4"},
                         Case{Algorithm::direct, "half", "random_k:keep=0.2+quantise:bits=8"},
                         Case{Algorithm::direct, "huffman", "quantise:bits=4,rotate=true"},
-                        Case{Algorithm::direct, "random_k:keep=0.2", "raw"}}) {
+                        Case{Algorithm::direct, "random_k:keep=0.2", "raw"},
+                        Case{Algorithm::gathered, "raw", "raw"},
+                        Case{Algorithm::gathered, "quantise:bits=4", "raw"},
+                        Case{Algorithm::gathered, "top_k:keep=0.1+half", "raw"}}) {
     SCOPED_TRACE(fmt::format("{}: {}, {}", name_of(c.algorithm), c.up, c.down));
     CollectiveSpec spec = spec_of(CollectiveKind::all_reduce, c.algorithm, kMembers, 5000);
     spec.up = parse_codec(c.up);

@@ -76,6 +76,21 @@ TEST_F(SimulatedBytes, OfEveryGridAreThoseOfARun) {
       expect_simulated(joined(grid, codecs));
 }
 
+// Among two ranks both forms of a sum send as much, among four the gathered one sends twice that.
+TEST_F(SimulatedBytes, OfGatheredSumsAreThoseOfARun) {
+  const std::vector<std::string> gathered = {"tp.activation.sum=gathered",
+                                             "tp.gradient.sum=gathered"};
+  const std::vector<std::string> published = {
+      "tp.activation.codec=quantise:bits=2,group=channel,scale=f16,grid=artefact",
+      "tp.activation.layers=1", gathered[0]};
+  const std::vector<std::vector<std::string>> rows = {
+      joined(joined(kGrids[1], kShortMessages), gathered),
+      joined(joined(kGrids[0], kShortMessages), gathered),
+      joined(joined(kGrids[1], published), {"run.precision=bfloat16"}),
+      joined(kGrids[1], published)};
+  for (const auto& row : some_of(rows, 2)) expect_simulated(row);
+}
+
 TEST_F(SimulatedBytes, OfGridsWithStagesAndReplicasAreThoseOfARun) {
   const std::vector<std::vector<std::string>> rows = {
       {"mesh.pp=2", "mesh.tp=2", "tensor.method=1d"},

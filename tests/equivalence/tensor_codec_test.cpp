@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "laconic/model/grid_ops.hpp"
 #include "tensor_codec.hpp"
@@ -49,6 +50,72 @@ TEST(TensorCodec, WhatIsSentTwiceIsDecodedTheSame) {
       EXPECT_EQ(seen[4].equal(elsewhere), std::string(text).starts_with("top_k"));
     });
   }
+}
+
+// In the all-gather form a sum is that of what each has sent, rounded once: what everybody would
+// get by gathering the same, and adding it in the order of ranks. In two steps it is rounded again.
+TEST(TensorCodec, GatheredSumsAreThoseOfWhatEachHasSentOnce) {
+  constexpr std::int64_t kHeight = 16, kWidth = 20;
+  for (const int ranks : {2, 3, 4})
+    for (const char* text : {"quantise:bits=2,group=channel,scale=f16,grid=artefact",
+                             "quantise:bits=8", "top_k:keep=0.1", "half"}) {
+      SCOPED_TRACE(fmt::format("{} of {}", text, ranks));
+      const GridPlan plan{TensorMethod::one_d, {.tp = {1, ranks, 1}}, TableCut::split};
+      const auto sum_on = [&](bool is_gathered) {
+        const GridCodec codec{.codec = parse_codec(text), .is_gathered = is_gathered};
+        std::mutex mutex;
+        std::optional<Tensor> first;
+        bool is_of_once = true;
+        on_ranks(plan, by_class(Traffic::tp_activation, codec), [&](TensorGrid& grid) {
+          const Axes axes = {Axis::tp1};
+          const GridSite site{.block = 1, .columns = kWidth};
+          const Tensor x =
+              normal({kHeight, kWidth}, 10 + static_cast<std::uint64_t>(grid.index(axes)));
+          const auto all = grid.gather(x, equal_rows(kHeight, ranks), axes, site).chunk(ranks);
+          Tensor wanted = all[0];
+          for (std::size_t r = 1; r < all.size(); ++r) wanted = wanted.add(all[r]);
+          grid.clear_counts();
+          const Tensor y = grid.sum(x, axes, site);
+          const std::lock_guard lock(mutex);
+          is_of_once = is_of_once && y.equal(wanted);
+          if (!first) first = y;
+          EXPECT_TRUE(y.equal(*first)) << "on another rank";
+          const GridCount count = grid.counts().at({GridCall::sum, Traffic::tp_activation, axes});
+          EXPECT_EQ(count.calls, 1U);
+          const double share = is_gathered ? 1 : 2.0 / ranks;
+          EXPECT_NEAR(static_cast<double>(count.elements),
+                      share * static_cast<double>((ranks - 1) * kHeight * kWidth), 2.0 * kWidth);
+        });
+        return is_of_once;
+      };
+      EXPECT_TRUE(sum_on(true));
+      EXPECT_FALSE(sum_on(false));
+    }
+}
+
+// Where messages are raw, by the class or for a while, there is nothing to gather.
+TEST(TensorCodec, SumsThatAreRawAreNotGathered) {
+  const GridPlan plan{TensorMethod::one_d, {.tp = {1, 4, 1}}, TableCut::split};
+  const Axes axes = {Axis::tp1};
+  const GridSite site{.block = 1, .columns = 6};
+  const auto expect_plain = [&](TensorGrid& grid) {
+    const Tensor x = normal({8, 6}, 4);
+    grid.clear_counts();
+    EXPECT_TRUE(grid.sum(x, axes, site).equal(x.add(x).add(x).add(x)));
+    EXPECT_EQ(grid.counts().at({GridCall::sum, Traffic::tp_activation, axes}).elements,
+              2 * 3 * 12U);
+  };
+  on_ranks(plan, by_class(Traffic::tp_activation, {.codec = Raw{}, .is_gathered = true}),
+           expect_plain);
+  on_ranks(plan,
+           by_class(Traffic::tp_activation, {.codec = parse_codec("half"), .is_gathered = true}),
+           [&](TensorGrid& grid) {
+             grid.set_exact(true);
+             expect_plain(grid);
+             grid.set_exact(false);
+             grid.override_codec(Traffic::tp_activation, {.is_bypassed = true});
+             expect_plain(grid);
+           });
 }
 
 // Rows or columns of a matrix, each a tenth of the one before: with a scale for each of them

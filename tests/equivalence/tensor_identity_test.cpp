@@ -71,12 +71,19 @@ GridPlan ranks_of(int t) {
   return {TensorMethod::one_d, {.tp = {1, t, 1}}, TableCut::split};
 }
 
-GridCodecs forward_and_back(const CodecSpec& codec) {
+GridCodecs forward_and_back(const GridCodec& codec) {
   return [=](const GridSite& site, GridCall) {
     return site.traffic == Traffic::tp_activation || site.traffic == Traffic::tp_gradient
-               ? GridCodec{.codec = codec}
+               ? codec
                : GridCodec();
   };
+}
+
+// "gathered " before a codec: its sums are in the all-gather form.
+GridCodec codec_named(std::string text) {
+  const bool is_gathered = text.starts_with("gathered ");
+  if (is_gathered) text = text.substr(text.find(' ') + 1);
+  return {.codec = parse_codec(text), .is_gathered = is_gathered};
 }
 
 // Every codec that keeps all elements, forward and back. One that keeps half of them is seen.
@@ -84,16 +91,17 @@ TEST(TensorIdentity, CodecsThatLoseNothingChangeNoGradient) {
   const Batch batch = words(8);
   const Passed whole = in_one_process(batch, at::kFloat);
   for (const int t : {1, 2, 4})
-    for (const char* text : {"raw", "top_k:keep=1", "random_k:keep=1",
-                             "random_k:keep=1,unbiased=true", "low_rank:rank=16"}) {
+    for (const char* text :
+         {"raw", "top_k:keep=1", "random_k:keep=1", "random_k:keep=1,unbiased=true",
+          "low_rank:rank=16", "gathered top_k:keep=1"}) {
       SCOPED_TRACE(fmt::format("{} over {} ranks", text, t));
-      EXPECT_LT(distance_on_grid(ranks_of(t), forward_and_back(parse_codec(text)), batch, whole,
+      EXPECT_LT(distance_on_grid(ranks_of(t), forward_and_back(codec_named(text)), batch, whole,
                                  at::kFloat),
                 2e-5);
     }
   for (const char* text : {"top_k:keep=0.5", "random_k:keep=0.5", "low_rank:rank=2",
                            "quantise:bits=4,group=channel,scale=f16,grid=artefact"})
-    EXPECT_GT(distance_on_grid(ranks_of(2), forward_and_back(parse_codec(text)), batch, whole,
+    EXPECT_GT(distance_on_grid(ranks_of(2), forward_and_back(codec_named(text)), batch, whole,
                                at::kFloat),
               1e-4)
         << text;
@@ -123,7 +131,7 @@ TEST(TensorIdentity, ASmallerLastBatchIsWhatItIs) {
       .size = 16, .is_tied = false, .is_drawn = false, .blocks = {false, true, true, false}};
   for (const bool has_codes : {false, true})
     on_ranks(has_codes ? coded : plan,
-             has_codes ? GridCodecs() : forward_and_back(parse_codec("top_k:keep=1")),
+             has_codes ? GridCodecs() : forward_and_back(codec_named("top_k:keep=1")),
              [&](TensorGrid& grid) {
                const GridPlace place{has_codes ? coded : plan, grid.coord()};
                Weights weights = make_weights(kSmallModel, 7, at::TensorOptions().dtype(at::kFloat),
@@ -147,7 +155,7 @@ TEST(TensorIdentity, ASmallerLastBatchIsWhatItIs) {
 }
 
 // The gradient that enters a partial sum is the one that leaves the sum, bit for bit, whatever the
-// sum lost: backward of a map does not read what forward sent.
+// sum lost, in either form: backward of a map does not read what forward sent.
 TEST(TensorIdentity, StraightThroughIsSoToTheLastBit) {
   const GridPlan plan = ranks_of(2);
   const Tensor dy = normal({kRows, kOutputs}, 3);
@@ -155,8 +163,10 @@ TEST(TensorIdentity, StraightThroughIsSoToTheLastBit) {
   std::map<int, Tensor> raw;
   for (const char* text :
        {"raw", "top_k:keep=0.1", "random_k:keep=0.1", "low_rank:rank=1",
-        "quantise:bits=2,group=channel,scale=f16,grid=artefact", "quantise:bits=2,block=64"}) {
-    const GridCodec codec{.codec = parse_codec(text)};
+        "quantise:bits=2,group=channel,scale=f16,grid=artefact", "quantise:bits=2,block=64",
+        "gathered quantise:bits=2,group=channel,scale=f16,grid=artefact",
+        "gathered top_k:keep=0.1"}) {
+    const GridCodec codec = codec_named(text);
     on_ranks(plan, by_class(Traffic::tp_activation, codec), [&](TensorGrid& grid) {
       const LinearPlan way = linear_plan(plan, Role::down);
       const int me = grid.index({Axis::tp1});
@@ -176,32 +186,29 @@ TEST(TensorIdentity, StraightThroughIsSoToTheLastBit) {
 // --- bytes
 
 // What rank 0 sends for one sum of a matrix, forward.
-std::uint64_t bytes_of_a_sum(int t, std::int64_t rows, std::int64_t columns,
-                             const std::string& text, std::uint64_t& messages) {
-  std::uint64_t bytes = 0;
+Count sent_for_a_sum(int t, std::int64_t rows, std::int64_t columns, const GridCodec& codec) {
+  Count count;
   const GridPlan plan = ranks_of(t);
   run_ranks(t, [&](Transport& transport) {
     Engine engine(transport);
     {
       ProgressThread progress_thread(engine);
       TensorGrid grid(progress_thread, plan, plan.mesh, transport.rank(),
-                      by_class(Traffic::tp_activation, {.codec = parse_codec(text)}), 5);
+                      by_class(Traffic::tp_activation, codec), 5);
       const Tensor x = normal({rows, columns}, 10 + static_cast<std::uint64_t>(transport.rank()));
       grid.sum(x, {Axis::tp1}, {.block = 1, .columns = static_cast<int>(columns)});
     }
     engine.flush();
-    if (transport.rank() == 0) {
-      const Count count = sent(engine.meter().read(), Traffic::tp_activation);
-      bytes = count.wire_bytes;
-      messages = count.messages;
-    }
+    if (transport.rank() == 0) count = sent(engine.meter().read(), Traffic::tp_activation);
   });
-  return bytes;
+  return count;
 }
 
 // In two steps: of N elements over t ranks, t - 1 messages of N / t elements go to their owners,
-// and t - 1 with the sum come back: 2 (t - 1) payloads. A frame is what a raw message has beside
-// its elements. Payloads by the formulas of the format: so no codec's own count is asked.
+// and t - 1 with the sum come back: 2 (t - 1) payloads. Gathered, t - 1 messages have all of N, so
+// that b bits are t b / 32 of an all-reduce of 16 (and the scales). A frame is what a raw message
+// has beside its elements. Payloads by the formulas of the format: so no codec's own count is
+// asked.
 TEST(TensorIdentity, SumsAreAsLongAsClosedFormulasSay) {
   constexpr std::int64_t kMatrixRows = 64, kColumns = 32;
   const auto ceiling = [](double x) { return static_cast<std::uint64_t>(std::ceil(x)); };
@@ -218,25 +225,51 @@ TEST(TensorIdentity, SumsAreAsLongAsClosedFormulasSay) {
                {"quantise:bits=2,block=64", 10, [](double n) { return n * 2 / 8 + 4 * n / 64; }},
                {"quantise:bits=4,block=64", 10, [](double n) { return n * 4 / 8 + 4 * n / 64; }},
                {"quantise:bits=8,block=64", 10, [](double n) { return n + 4 * n / 64; }},
+               // Of a code, which a sum of 32 columns here is: halves.
+               {"half:kind=f16", 1, [](double n) { return 2 * n; }},
                // The seed, and halves of the kept ones.
                {"random_k:keep=0.0469+half:kind=f16", 19,
                 [&](double n) { return 8 + 2 * std::ceil(0.0469 * n); }}};
   for (const int t : {2, 4}) {
-    const double part = static_cast<double>(kMatrixRows * kColumns) / t;
-    std::uint64_t messages = 0;
-    const std::uint64_t raw = bytes_of_a_sum(t, kMatrixRows, kColumns, "raw", messages);
-    ASSERT_EQ(messages, 2U * static_cast<std::uint64_t>(t - 1));
-    const std::uint64_t frame = raw / messages - ceiling(4 * part);
+    const double whole = kMatrixRows * kColumns, part = whole / t;
+    const auto others = static_cast<std::uint64_t>(t - 1);
+    const Count raw = sent_for_a_sum(t, kMatrixRows, kColumns, {});
+    ASSERT_EQ(raw.messages, 2 * others);
+    const std::uint64_t frame = raw.wire_bytes / raw.messages - ceiling(4 * part);
     EXPECT_LT(frame, 200U);
-    for (const auto& c : cases) {
-      const std::uint64_t bytes = bytes_of_a_sum(t, kMatrixRows, kColumns, c.text, messages);
-      // Besides, the codec's parameters, and the second number of a matrix's shape.
-      const auto beside = static_cast<std::int64_t>(bytes / messages) -
-                          static_cast<std::int64_t>(frame + ceiling(c.payload(part)));
-      EXPECT_TRUE(beside == c.parameters || beside == c.parameters + 8)
-          << c.text << " over " << t << ": " << beside << " bytes";
-    }
+    for (const auto& c : cases)
+      for (const bool is_gathered : {false, true}) {
+        const Count count = sent_for_a_sum(
+            t, kMatrixRows, kColumns, {.codec = parse_codec(c.text), .is_gathered = is_gathered});
+        ASSERT_EQ(count.messages, is_gathered ? others : 2 * others);
+        EXPECT_EQ(count.raw_bytes, raw.raw_bytes) << "what would move instead";
+        // Besides, the codec's parameters, and the second number of a matrix's shape.
+        const auto beside =
+            static_cast<std::int64_t>(count.wire_bytes / count.messages) -
+            static_cast<std::int64_t>(frame + ceiling(c.payload(is_gathered ? whole : part)));
+        EXPECT_TRUE(beside == c.parameters || beside == c.parameters + 8)
+            << c.text << " over " << t << ": " << beside << " bytes";
+      }
   }
+}
+
+// How short indices of top_k are depends on which they are: never longer than those of fixed width.
+TEST(TensorIdentity, SumsOfTheLargestAreNoLongerThanIndicesOfFixedWidth) {
+  constexpr std::int64_t kMatrixRows = 64, kColumns = 32;
+  constexpr double kShare = 0.0469;
+  for (const int t : {2, 4})
+    for (const bool is_gathered : {false, true}) {
+      const double n = kMatrixRows * kColumns / (is_gathered ? 1.0 : t);
+      const double k = std::ceil(kShare * n), width = std::ceil(std::log2(n));
+      const Count count = sent_for_a_sum(
+          t, kMatrixRows, kColumns,
+          {.codec = parse_codec("top_k:keep=0.0469+half:kind=f16"), .is_gathered = is_gathered});
+      ASSERT_EQ(count.messages, static_cast<std::uint64_t>((is_gathered ? 1 : 2) * (t - 1)));
+      const double each = static_cast<double>(count.wire_bytes / count.messages);
+      constexpr double kLeastFrame = 40, kMostFrame = 120;
+      EXPECT_GT(each, kLeastFrame + 2 * k) << "the values alone";
+      EXPECT_LE(each, kMostFrame + 2 + std::ceil(k * width / 8) + 2 * k);
+    }
 }
 
 // Gradients of activations are as long with and without a codec of activations.

@@ -31,12 +31,20 @@ struct MapResult {
   Tensor y, dx, dw;
 };
 
-// Of 1d: both halves of the inputs multiply, and the sum is made in two chunks of rows, each by one
-// of the ranks, which sends it on.
+// Of 1d: what the inputs of a rank multiply to.
+Tensor partial_of(const Tensor& x, const Tensor& w, int rank) {
+  const std::int64_t begin = rank * kInputs / 2;
+  return x.narrow(1, begin, kInputs / 2).matmul(w.narrow(0, begin, kInputs / 2));
+}
+
+// Each sends all of what it has.
+Tensor one_d_gathered(const Tensor& x, const Tensor& w) {
+  return sent(partial_of(x, w, 0)).add(sent(partial_of(x, w, 1)));
+}
+
+// The sum is made in two chunks of rows, each by one of the ranks, which sends it on.
 Tensor one_d_down(const Tensor& x, const Tensor& w) {
-  const Tensor first = x.narrow(1, 0, kInputs / 2).matmul(w.narrow(0, 0, kInputs / 2));
-  const Tensor second =
-      x.narrow(1, kInputs / 2, kInputs / 2).matmul(w.narrow(0, kInputs / 2, kInputs / 2));
+  const Tensor first = partial_of(x, w, 0), second = partial_of(x, w, 1);
   const auto half = [](const Tensor& t, int n) { return t.narrow(0, n * kRows / 2, kRows / 2); };
   return at::cat({sent(half(first, 0).add(sent(half(second, 0)))),
                   sent(half(second, 1).add(sent(half(first, 1))))});
@@ -69,8 +77,10 @@ MapResult dense(const std::function<Tensor(const Tensor&, const Tensor&)>& map, 
   return {y.detach(), x.grad(), w.grad()};
 }
 
-void expect_masked(const GridPlan& plan, Role role, const MapResult& wanted, const Tensor& dy) {
-  const GridCodec codec{.codec = TopK{.kept = {.fraction = kKeep}}, .is_masked = true};
+void expect_masked(const GridPlan& plan, Role role, const MapResult& wanted, const Tensor& dy,
+                   bool is_gathered = false) {
+  const GridCodec codec{
+      .codec = TopK{.kept = {.fraction = kKeep}}, .is_masked = true, .is_gathered = is_gathered};
   std::mutex mutex;
   on_ranks(plan, by_class(Traffic::tp_activation, codec), [&](TensorGrid& grid) {
     const LinearPlan way = linear_plan(plan, role);
@@ -97,8 +107,9 @@ void expect_masked(const GridPlan& plan, Role role, const MapResult& wanted, con
 
 TEST(TensorCodec, MaskedGradientsAreThoseOfWhatWasSent) {
   const Tensor dy = normal({kRows, kOutputs}, 3);
-  const MapResult summed = dense(one_d_down, dy);
-  expect_masked({TensorMethod::one_d, {.tp = {1, 2, 1}}, TableCut::split}, Role::down, summed, dy);
+  const GridPlan one_d{TensorMethod::one_d, {.tp = {1, 2, 1}}, TableCut::split};
+  expect_masked(one_d, Role::down, dense(one_d_down, dy), dy);
+  expect_masked(one_d, Role::down, dense(one_d_gathered, dy), dy, true);
   const MapResult moved = dense(three_d_up, dy);
   expect_masked({TensorMethod::three_d, {.tp = {1, 2, 2}}, TableCut::split}, Role::up, moved, dy);
   EXPECT_GT(moved.dx.eq(0).sum().item<std::int64_t>(), kRows * kInputs / 2);
