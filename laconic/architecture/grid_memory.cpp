@@ -75,7 +75,8 @@ std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& pl
   return most;
 }
 
-// They are what backward would gather again.
+// They are what backward would gather again. A whole input takes the place of this rank's part of
+// it, but where codes are made of that; weights do not.
 KeptGathered kept_gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
                                      std::int64_t samples, bool recomputes) {
   KeptGathered all{.kept = std::vector<double>(spec.blocks.size(), 0),
@@ -88,8 +89,10 @@ KeptGathered kept_gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan
                           (t.use == CollectiveUse::input || t.use == CollectiveUse::weight);
     if (t.map == kNoMap || !is_again) continue;
     const bool is_recomputed = recomputes && !spec.blocks[t.block].out.empty();
-    const int ranks = extent(plan.mesh, t.axes);
-    (is_recomputed ? all.at_work : all.kept)[t.block] += t.elements * ranks / (ranks - 1);
+    const double part = t.elements / (extent(plan.mesh, t.axes) - 1);
+    const bool has_codes = plan.codes.size > 0 && plan.codes.blocks[t.block];
+    (is_recomputed ? all.at_work : all.kept)[t.block] +=
+        t.elements + (t.use == CollectiveUse::input && !has_codes ? 0 : part);
   }
   return all;
 }

@@ -213,8 +213,8 @@ class WeightClock {
   std::optional<FlightNumber> ahead_, leaving_;
 };
 
-// What one map moves in one pass; the input is gathered again in backward, where its gradient
-// moves, too.
+// What one map moves in one pass. In backward the gradient of the input moves, and where it is not
+// kept the input once more.
 struct MapMoves {
   const GridTraffic *weight = nullptr, *input = nullptr, *output = nullptr,
                     *input_gradient = nullptr, *weight_gradient = nullptr;

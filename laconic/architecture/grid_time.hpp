@@ -4,10 +4,10 @@
 // processor and that of its link. A collective occupies the link for its bytes / rate, whenever
 // nothing more urgent does; latency comes on top, once for a gather or a scatter, twice for an
 // all-reduce, and for every message of a ring, and occupies nothing. A collective of g ranks is
-// g - 1 messages to each, an all-reduce twice as many (but not in the all-gather form). Handling
-// occupies the processor, also for what moves in the background: for each collective and each
-// message (waking, checking) when it begins, and for its bytes (packing, copying, adding) while
-// they come. So a collective that is waited for takes as long as its link or its handling,
+// g - 1 messages to each, an all-reduce twice as many; in the all-gather form it is a gather.
+// Handling occupies the processor, also for what moves in the background: for each collective and
+// each message (waking, checking) when it begins, and for its bytes (packing, copying, adding)
+// while they come. So a collective that is waited for takes as long as its link or its handling,
 // whichever is slower, and what is computed meanwhile goes on with what handling leaves of the
 // processor. A wait ends when the collective does: what of it was not handling is *exposed*, of
 // whatever had the link meanwhile.

@@ -317,6 +317,21 @@ TEST(GridMemory, OneMapIsGatheredAtATime) {
   EXPECT_EQ(nothing[1], 0) << "1d has everything where it is used";
 }
 
+// 1d-sequence gathers the inputs of two maps of a layer, and that of the head: three quarters of
+// each are others'.
+TEST(GridMemory, WhatIsKeptComesOnTop) {
+  const ModelSpec spec = timed_gpt();
+  GridPlan plan = timed_plan(TensorMethod::one_d_sequence, {1, 4, 1});
+  const auto held = [&](bool recomputes) {
+    return grid_holding(spec, plan, {.samples = 8, .recomputes = recomputes}).activations;
+  };
+  const double all = held(false), recomputed = held(true);
+  plan.keep = GridKeep::gathered;
+  EXPECT_EQ(held(false) - all, (2 * kTimedLayers + 1) * kTimedBsh * 3 / 4);
+  EXPECT_EQ(held(true) - recomputed, (2 + 1) * kTimedBsh * 3 / 4)
+      << "of one layer, and of the head";
+}
+
 TEST(GridMemory, ActivationsAreSharedButForTheStreamOfOneD) {
   const ModelSpec spec = timed_gpt();
   const BlockSpec& layer = spec.blocks[1];

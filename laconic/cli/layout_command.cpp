@@ -103,13 +103,15 @@ int run_layout(const LayoutCommand& command, const std::string& presets_folder) 
   const Mesh mesh = mesh_of(config);
   const GridPlan plan = grid_plan_of(config, family);
   ModelSpec spec = model_spec(family, context_of(family));
+  GridPolicy policy = grid_policy_of(config, spec);
   add_grid_codes(spec, plan);
   const LayoutSubject subject{.name = to_text(family),
                               .spec = std::move(spec),
                               .plan = plan,
                               .mesh = {.tp = mesh.tp, .order = mesh.order},
                               .samples = config.microbatch_size(),
-                              .tokens = context_of(family)};
+                              .tokens = context_of(family),
+                              .policy = std::move(policy)};
   fmt::print("{}", describe(subject));
   if (!command.svg.empty())
     write_atomically(command.svg, pictures_svg(subject.name, pictures_of(subject)));

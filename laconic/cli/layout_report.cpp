@@ -201,13 +201,21 @@ PassTraffic pass_traffic(const LayoutSubject& subject, std::vector<GridTraffic> 
   return pass;
 }
 
+// As its sums go: gathered, a rank gets the whole of what every other brings.
+std::vector<GridTraffic> traffic_of(const LayoutSubject& subject) {
+  std::vector<GridTraffic> traffic =
+      grid_traffic(subject.spec, subject.plan, {.samples = subject.samples});
+  for (GridTraffic& t : traffic)
+    if (is_gathered(subject.policy, t)) t.elements *= extent(subject.mesh, t.axes) / 2.0;
+  return traffic;
+}
+
 std::string elements_to_text(double elements) {
   return with_commas(static_cast<std::int64_t>(elements + 0.5));
 }
 
 std::string traffic_to_text(const LayoutSubject& subject) {
-  const std::vector<GridTraffic> traffic =
-      grid_traffic(subject.spec, subject.plan, {.samples = subject.samples});
+  const std::vector<GridTraffic> traffic = traffic_of(subject);
   Table table({{"block", Align::left},
                {"", Align::left},
                {"collectives"},
@@ -242,7 +250,7 @@ nlohmann::ordered_json shards_to_json(const LayoutSubject& subject, const Parame
 
 nlohmann::ordered_json blocks_to_json(const LayoutSubject& subject) {
   nlohmann::ordered_json blocks = nlohmann::ordered_json::array();
-  const auto traffic = grid_traffic(subject.spec, subject.plan, {.samples = subject.samples});
+  const std::vector<GridTraffic> traffic = traffic_of(subject);
   for (const BlockKind& kind : block_kinds(subject.spec))
     for (const bool is_backward : {false, true}) {
       const PassTraffic pass = pass_traffic(subject, traffic, kind.first, is_backward);

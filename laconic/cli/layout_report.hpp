@@ -9,6 +9,7 @@
 #include "laconic/architecture/model_spec.hpp"
 #include "laconic/layout/grid_plan.hpp"
 #include "laconic/layout/layout_picture.hpp"
+#include "laconic/policy/grid_policy.hpp"
 
 namespace laconic {
 
@@ -19,6 +20,7 @@ struct LayoutSubject {
   Mesh mesh;                 // tp and order alone
   std::int64_t samples = 1;  // of a microbatch
   std::int64_t tokens = 1;   // of a sample
+  GridPolicy policy = {};    // whose sums may be gathered
 };
 
 // Who is where in the grid, both kinds of activations, and each kind of parameter.

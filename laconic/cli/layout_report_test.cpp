@@ -67,5 +67,18 @@ TEST(LayoutReport, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["kinds"][0]["shards"][7].dump(), "[[9,10],[8,16]]");
 }
 
+// Of four ranks each gets three whole sums instead of six quarters of one.
+TEST(LayoutReport, GatheredSumsAreCountedAsTheyAre) {
+  LayoutSubject subject = small_gpt(TensorMethod::one_d, {1, 4, 1});
+  const auto forward_of_a_layer = [&] {
+    const nlohmann::ordered_json json = to_json(subject);
+    return json["blocks"][2]["elements"].get<double>();
+  };
+  const double in_two_steps = forward_of_a_layer();
+  const std::vector<bool> layers = {false, true, true, false};
+  subject.policy.activation = {.codec = Half{}, .is_gathered = true, .blocks = layers};
+  EXPECT_EQ(forward_of_a_layer(), 2 * in_two_steps);
+}
+
 }  // namespace
 }  // namespace laconic

@@ -42,7 +42,8 @@ RunConfig base_of(const PlanCommand& command, const std::string& presets_folder)
   RunConfig config = read_config({command.config.path, command.config.sets, presets_folder, false});
   const RunConfig fresh;
   config.mesh = fresh.mesh;
-  config.tensor = fresh.tensor;
+  config.tensor.method = fresh.tensor.method;
+  config.tensor.table = fresh.tensor.table;
   config.pipeline = fresh.pipeline;
   config.model.recompute = false;
   config.train.microbatch = 0;

@@ -6,9 +6,9 @@
 // Gradients of parameters go straight into their grad(), in the type that gradients
 // add up in; these must be leaves.
 //
-// Nothing that was gathered is kept for backward: it is gathered again, so memory holds a
-// rank's share and what one map needs at a time. Collectives run in the order of
-// autograd, which is the same on all ranks because their graphs are.
+// Nothing that was gathered is kept for backward, unless GridPlan::keep says so: it is gathered
+// again, and memory holds a rank's share and what one map needs at a time. Collectives run in the
+// order of autograd, which is the same on all ranks because their graphs are.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -378,6 +378,7 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
     const Tensors parts = multiplied(products, gathered, weights);
     if (products.keeps()) {
       kept.in_moved = in_moved;
+      if (!codes.in.is_used()) kept.x = in_moved;  // nobody asks for this rank's part again
       if (products.gathers()) kept.weights = weights;
     }
     for (const Tensor& part : parts) kept.widths.push_back(part.size(1));

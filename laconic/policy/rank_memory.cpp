@@ -25,7 +25,7 @@ struct HeldPart {
   HeldBlocks held;
   const std::vector<double>& on_a_rank;  // elements of each parameter
   const std::vector<double>& gathered;   // elements of each block; empty: no grid
-  const KeptGathered& more;              // that forward keeps of a microbatch; empty: no grid
+  const KeptGathered& more;              // what forward keeps of a microbatch besides
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
@@ -62,7 +62,7 @@ double kept_by_stage(const HeldPart& part, int stage) {
   for (auto b = static_cast<std::size_t>(range.begin); b < static_cast<std::size_t>(range.end); ++b)
     kept += samples *
                 kept_on_a_rank(part.request.grid, part.blocks()[b], part.config().model.recompute) +
-            (part.more.kept.empty() ? 0 : part.more.kept[b]);
+            part.more.kept[b];
   return kept;
 }
 
@@ -74,7 +74,7 @@ double most_at_work(const HeldPart& part) {
     if (part.held.empty() || part.held[b])
       most = std::max(most, samples * at_work_on_a_rank(part.request.grid, part.blocks()[b],
                                                         part.config().model.recompute) +
-                                (part.more.at_work.empty() ? 0 : part.more.at_work[b]));
+                                part.more.at_work[b]);
   return most;
 }
 
@@ -257,10 +257,8 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
   if (!is_trivial(request.grid))
     gathered = gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
                                   request.config.tensor.prefetch);
-  KeptGathered more;
-  if (!is_trivial(request.grid))
-    more = kept_gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
-                                   request.config.model.recompute);
+  const KeptGathered more = kept_gathered_on_a_rank(
+      request.spec, request.grid, request.config.microbatch_size(), request.config.model.recompute);
   std::vector<MemoryEstimate> by_place;
   for (int pp = 0; pp < ranks; ++pp)
     by_place.push_back(memory_of({.request = request,

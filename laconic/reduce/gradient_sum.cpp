@@ -141,8 +141,9 @@ bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
 
 bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members) {
   const TensorSpec part{dtype, {1}};
-  return dtype == Dtype::f32 && (members == 1 || !passes_sums_on(policy)) &&
-         check_device(policy.up, part).empty() && check_device(policy.down, part).empty();
+  const bool is_known = !passes_sums_on(policy) && check_device(policy.up, part).empty() &&
+                        check_device(policy.down, part).empty();
+  return dtype == Dtype::f32 && (members == 1 || is_known);  // one member encodes nothing
 }
 
 std::uint64_t elements_of(const BlockLayout& block) {

@@ -37,6 +37,7 @@ TEST(GradientPolicy, GpusSumWhatTheyCanDecode) {
   EXPECT_TRUE(gpus_could_sum(with_codec("quantise:bits=4", "quantise"), Dtype::f32, 4));
   EXPECT_FALSE(gpus_could_sum(with_codec("quantise:bits=4,grid=powers"), Dtype::f32, 4));
   EXPECT_FALSE(gpus_could_sum(with_codec("raw", "quantise:bits=4,grid=powers"), Dtype::f32, 4));
+  EXPECT_TRUE(gpus_could_sum(with_codec("quantise:bits=4,grid=powers"), Dtype::f32, 1));
   EXPECT_FALSE(gpus_could_sum(with_codec("random_k"), Dtype::f32, 4));
   EXPECT_FALSE(gpus_could_sum(with_codec("raw"), Dtype::f64, 4));
 }

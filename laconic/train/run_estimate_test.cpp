@@ -259,6 +259,34 @@ TEST(RunEstimate, DoesNotPraiseWhatIsNotEnough) {
   EXPECT_FALSE(advice_for(small(), {rank_with_gpu("a", 1, 0, 1 << 30)}).ways.empty());
 }
 
+// Two ranks cut samples: the inputs of two maps of a layer and that of the head are gathered, of 2
+// x 16 x 8 elements each, and half of that is the other rank's. Of 1f1b the first rank has two
+// microbatches under way, the last has one.
+TEST(RunEstimate, GridsHoldWhatTheyKeepForEveryMicrobatchUnderWay) {
+  const auto activations = [](const char* keep, const char* recompute) {
+    RunConfig c = small({"mesh.pp=2", "mesh.tp=2", "tensor.method=1d-sequence",
+                         "tensor.table=split", "train.microbatch=2", "pipeline.split=2,2"});
+    EXPECT_TRUE(apply_set(std::string("tensor.keep=") + keep, c).empty());
+    EXPECT_TRUE(apply_set(std::string("model.recompute=") + recompute, c).empty());
+    const Family family = family_of(c, {});
+    const ModelSpec spec = model_spec(family, c.model.context);
+    const PipelineDecisions decisions = decide_pipeline(c, family, {}, {});
+    std::vector<double> all;
+    for (const MemoryEstimate& m : rank_memory({c, spec, decisions, grid_plan_of(c, family), 0}))
+      all.push_back(m.activations);
+    return all;
+  };
+  constexpr double kInput = 2 * 16 * 8 / 2;
+  const auto expect_more = [&](const char* recompute, double first, double last) {
+    const auto nothing = activations("nothing", recompute),
+               kept = activations("gathered", recompute);
+    EXPECT_EQ(kept[0] - nothing[0], 4 * kInput * first) << recompute;
+    EXPECT_EQ(kept[1] - nothing[1], 4 * kInput * last) << recompute;
+  };
+  expect_more("false", 2 * 2 * 2, 2 * 2 + 1);
+  expect_more("true", 2, 2 + 1);  // of one layer at work, and of the head, which is not recomputed
+}
+
 TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
   const RunConfig c = small({"mesh.pp=2", "train.microbatch=1", "pipeline.split=2,2",
                              "pp.activation.memory=delta", "pp.activation.codec=quantise:bits=4"});

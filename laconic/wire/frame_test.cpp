@@ -213,6 +213,7 @@ TEST(Frame, EachRuleOfTheTableIsKept) {
   const FrameHeader raw = header_of("raw", {Dtype::f32, {2}}), full = full_header();
   const FrameHeader ids = header_of("raw", {Dtype::i64, {2}});
   const FrameHeader top = header_of("top_k:count=2+half", {Dtype::f32, {9}});
+  const FrameHeader powers = header_of("quantise:bits=4,grid=powers", {Dtype::f32, {2}});
   FrameHeader first = raw;
   first.visit = Visit::first;
   const std::uint64_t huge = ~std::uint64_t{0}, limit = kMaxElements;
@@ -249,6 +250,7 @@ TEST(Frame, EachRuleOfTheTableIsKept) {
       {"rounding", full, 43, 2, 1, "quantise.rounding at byte 43"},
       {"rounding without its grid", full, 43, 1, 1, "quantise.rounding at byte 43"},
       {"grid", full, 44, 4, 1, "quantise.grid at byte 44"},
+      {"powers of two in eight bits", powers, 40, 8, 1, "quantise.grid at byte 44"},
       {"rotate", full, 45, 2, 1, "quantise.rotate at byte 45"},
       {"no block", full, 46, 0, 4, "quantise.block at byte 46"},
       {"block", full, 46, 0x80000001, 4, "quantise.block at byte 46"},

@@ -66,6 +66,8 @@ TEST_F(LayoutVerb, APlanIsPredictedAndRunsAsItIs) {
   EXPECT_TRUE(contains(text("p.html"), "</html>"));
   EXPECT_TRUE(contains(text("best.toml"), "# Predicted: "));
   expect_exit(0, {"config", "check", "best.toml", "--no-data", "--set", "data.train=x"});
+  planned("hosts.toml", {"-o", "kept.toml", "--set", "tensor.keep=gathered"}, 0);
+  EXPECT_TRUE(contains(text("kept.toml"), "keep = \"gathered\"")) << "it is nobody's choice";
   EXPECT_TRUE(
       contains(planned("hosts.toml", {"--loss-budget", "much"}, 2).err, "'much' is no share"));
   EXPECT_TRUE(contains(planned("nowhere", {}, 2).err, "presets: campus"));
