@@ -35,6 +35,11 @@ void* note_new(std::size_t bytes) {
 [[gnu::noinline]] void* operator new[](std::size_t bytes) {
   return note_new(bytes);
 }
+// The address sanitizer has one of its own, whose memory may not come here.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  largest_new = std::max(largest_new, bytes);
+  return std::malloc(std::max<std::size_t>(bytes, 1));
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
