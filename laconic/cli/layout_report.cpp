@@ -205,8 +205,7 @@ PassTraffic pass_traffic(const LayoutSubject& subject, std::vector<GridTraffic> 
 std::vector<GridTraffic> traffic_of(const LayoutSubject& subject) {
   std::vector<GridTraffic> traffic =
       grid_traffic(subject.spec, subject.plan, {.samples = subject.samples});
-  for (GridTraffic& t : traffic)
-    if (is_gathered(subject.policy, t)) t.elements *= extent(subject.mesh, t.axes) / 2.0;
+  for (GridTraffic& t : traffic) t.elements = received_elements(subject.policy, t, subject.mesh);
   return traffic;
 }
 

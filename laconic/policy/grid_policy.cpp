@@ -54,6 +54,10 @@ bool is_gathered(const GridPolicy& policy, const GridTraffic& t) {
   return one.is_gathered && is_lossy(message_codec(one, t.block));
 }
 
+double received_elements(const GridPolicy& policy, const GridTraffic& t, const Mesh& mesh) {
+  return is_gathered(policy, t) ? t.elements * extent(mesh, t.axes) / 2 : t.elements;
+}
+
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   constexpr std::int64_t kRows = 256, kColumns = 256;
   const Mesh mesh{.tp = grid_of(config)};
@@ -63,12 +67,10 @@ GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
       return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(dtype))};
     const CodecSpec codec = message_codec(class_of(policy, t), t.block);
     const double bytes = static_cast<double>(max_payload_bytes(codec, {dtype, {kRows, kColumns}}));
-    // Counted is 2 (g - 1) / g of the whole, and (g - 1) of it come.
-    const bool gathers = is_gathered(policy, t);
-    const double elements = gathers ? t.elements * extent(mesh, t.axes) / 2 : t.elements;
-    return GridWire{.bytes = elements * bytes / static_cast<double>(kRows * kColumns),
-                    .is_encoded = is_lossy(codec),
-                    .is_gathered = gathers};
+    return GridWire{
+        .bytes = received_elements(policy, t, mesh) * bytes / static_cast<double>(kRows * kColumns),
+        .is_encoded = is_lossy(codec),
+        .is_gathered = is_gathered(policy, t)};
   };
 }
 

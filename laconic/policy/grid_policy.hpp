@@ -44,6 +44,9 @@ CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block);
 
 // Whether this sum is in the all-gather form: each rank gets the whole of what every other brings.
 bool is_gathered(const GridPolicy& policy, const GridTraffic& traffic);
+// Elements that a rank receives by that: of g ranks g - 1 whole sums, where grid_traffic() counts
+// 2 (g - 1) / g of one.
+double received_elements(const GridPolicy& policy, const GridTraffic& traffic, const Mesh& mesh);
 
 // Bytes of messages on the wire, by the codecs of their classes and layers: payloads, without
 // frames. What a codec's size depends on (the shape) is taken as that of large matrices.
