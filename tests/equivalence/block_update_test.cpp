@@ -173,18 +173,7 @@ TEST_F(BlockUpdate, SumsAreUnderWayInTheNextForward) {
                             {"report.trace=true", "data.valid=", "evaluate.every=0"});
     set(c, {by_block ? "train.update=block" : "train.update=step"});
     c.train.microbatch = 0;
-    std::vector<std::unique_ptr<Transport>> transports = make_in_process(2);
-    for (std::unique_ptr<Transport>& transport : transports)
-      transport = make_shaped(std::move(transport), parse_shape("rate=8mbit"));
-    run_ranks(transports, [&](Transport& transport) {
-      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      ProgressThread progress_thread(engine);
-      World world(mesh_of(c), progress_thread);
-      train({.config = c, .world = &world});
-      engine.flush();
-      world.gather({});
-      engine.flush();
-    });
+    run_shaped(c, "rate=8mbit");
     const nlohmann::json trace = read_json(c.run.folder + "/trace.json");
     int inside = 0;  // beginnings of forward of a block while a sum is under way
     for (const auto& sum : trace["traceEvents"]) {

@@ -10,7 +10,6 @@
 #include "laconic/file/json.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/validation_bleu.hpp"
-#include "laconic/transport/shaped.hpp"
 #include "pipeline_ranks.hpp"
 
 namespace laconic {
@@ -328,18 +327,7 @@ TEST_F(FamilyRun, RowsOfTheDecoderTravelWhileTheEncoderComputes) {
   set(c, {"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam",
           "embedding.rows.split=on", "train.update=block", "train.clip=0", "report.trace=true",
           "data.valid=", "train.microbatch=0"});
-  std::vector<std::unique_ptr<Transport>> transports = make_in_process(2);
-  for (std::unique_ptr<Transport>& transport : transports)
-    transport = make_shaped(std::move(transport), parse_shape("rate=1gbit,latency=30ms"));
-  run_ranks(transports, [&](Transport& transport) {
-    Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-    ProgressThread progress_thread(engine);
-    World world(mesh_of(c), progress_thread);
-    train({.config = c, .world = &world});
-    engine.flush();
-    world.gather({});
-    engine.flush();
-  });
+  run_shaped(c, "rate=1gbit,latency=30ms");
   const nlohmann::json trace = read_json(c.run.folder + "/trace.json");
   // Passes of encoder layers that begin while such an exchange of the second table is under way.
   const auto passes_inside = [&](const std::string& exchange, const char* pass) {

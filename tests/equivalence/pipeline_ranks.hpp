@@ -20,6 +20,7 @@
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
+#include "laconic/transport/shaped.hpp"
 
 namespace laconic {
 
@@ -69,12 +70,24 @@ class PipelineParallel : public testing::Test {
   }
   static TrainSummary run_hooked(const RunConfig& c, const RunHooks& hooks,
                                  const std::string& resume = "none") {
-    TrainSummary first;
-    const Problems problems = check(c);
-    EXPECT_TRUE(problems.empty()) << to_text(problems);
     std::vector<std::unique_ptr<Transport>> transports = make_in_process(size(mesh_of(c)));
     for (std::unique_ptr<Transport>& transport : transports)
       transport = make_faulty(std::move(transport), parse_faults(c.network.faults));
+    return run_over(transports, c, hooks, resume);
+  }
+  // Over links of this shape.
+  static TrainSummary run_shaped(const RunConfig& c, const std::string& shape) {
+    std::vector<std::unique_ptr<Transport>> transports = make_in_process(size(mesh_of(c)));
+    for (std::unique_ptr<Transport>& transport : transports)
+      transport = make_shaped(std::move(transport), parse_shape(shape));
+    return run_over(transports, c, {}, "none");
+  }
+  static TrainSummary run_over(std::vector<std::unique_ptr<Transport>>& transports,
+                               const RunConfig& c, const RunHooks& hooks,
+                               const std::string& resume) {
+    TrainSummary first;
+    const Problems problems = check(c);
+    EXPECT_TRUE(problems.empty()) << to_text(problems);
     run_ranks(transports, [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
       ProgressThread progress_thread(engine);
