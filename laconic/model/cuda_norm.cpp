@@ -16,13 +16,17 @@ using torch::autograd::variable_list;
 struct NormTask {
   kernel::NormShape shape;
   Tensor weight, bias;
+  // Leaves have their gradients added to grad(). What a grid has gathered is none: whoever gathered
+  // it wants its gradient from autograd.
+  bool are_leaves = true;
 };
 
 NormTask layer_task(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   return {{kernel::Norm::layer, real_of(x), x.numel() / x.size(-1), static_cast<int>(x.size(-1)),
            static_cast<float>(epsilon)},
           weight,
-          bias};
+          bias,
+          weight.is_leaf()};
 }
 NormTask rms_task(const Tensor& x, const Tensor& weight, double epsilon) {
   NormTask task = layer_task(x, weight, {}, epsilon);
@@ -36,17 +40,20 @@ struct NormKept {
   Tensor x, means, inverses;
 };
 
-// The gradient of what was normed: from that of the norm and that of what went beside it.
-Tensor backward_of(const NormKept& kept, const Tensor& of_normed, const Tensor& beside) {
-  if (!of_normed.defined()) return beside;
+// The gradients of what was normed, from that of the norm and that of what went beside it, and of
+// a weight and a bias that are no leaves.
+variable_list backward_of(const NormKept& kept, const Tensor& of_normed, const Tensor& beside) {
+  if (!of_normed.defined()) return {beside, Tensor(), Tensor()};
   const kernel::NormShape& shape = kept.task.shape;
   const Tensor gradient = of_normed.contiguous();
   const Tensor other = beside.defined() ? beside.contiguous() : beside;
   Tensor dx = at::empty_like(kept.x);
   Tensor weight = kept.task.weight, bias = kept.task.bias;
-  Tensor unused_weight, unused_bias;
-  Tensor& weight_sum = weight.requires_grad() ? weight.mutable_grad() : unused_weight;
-  Tensor& bias_sum = bias.defined() && bias.requires_grad() ? bias.mutable_grad() : unused_bias;
+  Tensor weight_gradient, bias_gradient;
+  const bool adds = kept.task.are_leaves;
+  Tensor& weight_sum = adds && weight.requires_grad() ? weight.mutable_grad() : weight_gradient;
+  Tensor& bias_sum =
+      adds && bias.defined() && bias.requires_grad() ? bias.mutable_grad() : bias_gradient;
   const SumPlace of_weight = place_for(weight_sum, {shape.width}, kept.x);
   SumPlace of_bias{nullptr, true};
   if (shape.norm == kernel::Norm::layer) of_bias = place_for(bias_sum, {shape.width}, kept.x);
@@ -66,7 +73,7 @@ Tensor backward_of(const NormKept& kept, const Tensor& of_normed, const Tensor& 
                          .partials = partials.data_ptr<float>()},
                         stream_of(kept.x));
   check_launch();
-  return dx;
+  return {dx, weight_gradient, bias_gradient};
 }
 
 // residual + x, or x, and its norm.
@@ -92,12 +99,15 @@ Forked normed(const NormTask& task, const Tensor& any_residual, const Tensor& an
   check_launch();
   const Tensor beside = sum.detach();  // a tensor of its own, so that it has its own history
   if (is_recorded({any_residual, any_x, task.weight})) {
-    const NormKept kept{task, sum, means, inverses};
-    const bool is_added = residual.defined();
-    record({any_x, any_residual}, {beside, out},
-           [kept, is_added](const variable_list& g) -> variable_list {
-             const Tensor dx = backward_of(kept, g[1], g[0]);
-             return {dx, is_added ? dx : Tensor()};
+    const bool is_added = residual.defined(), returns = !task.are_leaves;
+    NormKept kept{task, sum, means, inverses};
+    if (returns) kept.task.weight = task.weight.detach();
+    if (returns && is_layer) kept.task.bias = task.bias.detach();
+    record({any_x, any_residual, returns ? task.weight : Tensor(), returns ? task.bias : Tensor()},
+           {beside, out}, [kept, is_added, returns](const variable_list& g) -> variable_list {
+             const variable_list d = backward_of(kept, g[1], g[0]);
+             return {d[0], is_added ? d[0] : Tensor(), returns ? d[1] : Tensor(),
+                     returns ? d[2] : Tensor()};
            });
   }
   return {beside, out};

@@ -124,6 +124,14 @@ TEST_F(GpuOps, Norms) {
   }
 }
 
+// As on a tensor grid, which gathers them.
+TEST_F(GpuOps, NormsWhoseWeightsAreNoLeaves) {
+  const at::Tensor x = random({33, 64}, "x"), w = random({64}, "w"), b = random({64}, "b");
+  expect_like_cpu([](const auto& t) { return layer_norm(t[0], t[1].mul(2), t[2].mul(2), 1e-5); },
+                  {x, w, b});
+  expect_like_cpu([](const auto& t) { return rms_norm(t[0], t[1].mul(2), 1e-5); }, {x, w});
+}
+
 TEST_F(GpuOps, LinearMaps) {
   const at::Tensor x = random({96, 64}, "x"), w = random({64, 48}, "w", 0.2),
                    wt = random({48, 64}, "wt", 0.2), b = random({48}, "b");
