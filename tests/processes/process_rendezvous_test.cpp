@@ -187,7 +187,10 @@ TEST_F(Ranks, ARendezvousThatStaysSilentIsNamedAtTheDeadline) {
       outcome.err,
       fmt::format("127.0.0.1:{} accepts connections but has not answered", silent.number())))
       << to_text(outcome);
-  EXPECT_TRUE(contains(outcome.err, "rank 0 to say which run this is")) << to_text(outcome);
+  // As store_test.cpp has it: some libtorch asks something by itself when it connects.
+  EXPECT_TRUE(contains(outcome.err, "rank 0 to say which run this is") ||
+              contains(outcome.err, "waited there for a first answer"))
+      << to_text(outcome);
 }
 
 TEST_F(Ranks, WhoStillWaitsForOthersEndsAtTheFirstSignal) {
