@@ -33,6 +33,9 @@ using kernel::Stream;
 
 // Whether this build has them; LACONIC_DEVICE_CODECS=0 in the environment says no, to compare.
 bool has_device_codecs();
+// LACONIC_DEVICE_CODECS=hollow: lossy codecs do nothing. Messages have their size, and encode zeros;
+// nothing is decoded. So a run trains nonsense, at the speed of one whose codecs cost nothing.
+bool has_hollow_codecs();
 
 // What a codec needs beside the numbers, as CodecInput.
 struct DeviceInput {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/text.hpp"
+#include "laconic/codec/device_codec.hpp"
 #include "laconic/config/row_choice.hpp"
 
 namespace laconic {
@@ -59,6 +60,10 @@ class Introduction {
     introduce_rows();
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
+    if (has_hollow_codecs())
+      lines_.push_back(
+          "warning: LACONIC_DEVICE_CODECS = hollow: messages have their size and nothing in them, "
+          "and the run trains nonsense; for measuring what codecs cost");
     for (const std::string& line : common_.gpus) lines_.push_back(line);
     if (world_.is_first())
       for (const std::string& line : describe(common_.estimate, config_)) lines_.push_back(line);

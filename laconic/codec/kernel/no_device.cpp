@@ -19,6 +19,10 @@ bool has_device_codecs() {
   return false;
 }
 
+bool has_hollow_codecs() {
+  return false;
+}
+
 std::uint64_t device_scratch_bytes(const CodecSpec&, const TensorSpec&) {
   refuse_device();
 }
