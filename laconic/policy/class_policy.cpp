@@ -135,7 +135,7 @@ GradientPolicy policy_of(const RunConfig& config) {
 }
 
 void choose_lanes(bool are_all_on_gpus, RunConfig& config) {
-  constexpr std::uint64_t kGpuLane = std::uint64_t{4} << 20;
+  constexpr std::uint64_t kGpuLane = std::uint64_t{8} << 20;
   config.dp_gradient.lane_bytes = are_all_on_gpus ? kGpuLane : 0;
 }
 

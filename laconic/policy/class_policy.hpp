@@ -68,7 +68,7 @@ std::vector<bool> encoded_boundaries(Traffic traffic, const RunConfig& config);
 LinkSpec link_at(const RunConfig& config, Traffic traffic, int boundary);
 
 // How large buffers of sums are cut, which all ranks must do alike. A lane costs a GPU a dozen
-// calls whatever its size, so that there they are sixteen times as large as links like them.
+// calls whatever its size, so that there they are thirty times as large as links like them.
 void choose_lanes(bool are_all_on_gpus, RunConfig& config);
 
 // Sums of ranks that encode (dp.gradient).
