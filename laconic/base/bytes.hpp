@@ -19,6 +19,21 @@ namespace laconic {
 static_assert(std::endian::native == std::endian::little,
               "formats are written as memory holds them");
 
+// Where large buffers of bytes lie, if not where all else does. A device copies by itself to and from
+// memory that is pinned, so who computes on one lets messages lie there (codec/device_memory.hpp).
+// Both are called by any thread.
+struct BufferSource {
+  void* (*take)(std::size_t bytes);  // null: they lie where all else does
+  void (*give)(void* memory, std::size_t bytes) noexcept;
+};
+// From here on, for as long as the process lives; buffers that are there stay where they are.
+void set_buffer_source(const BufferSource* source);
+// Smaller ones never come from it.
+inline constexpr std::size_t kLargeBuffer = std::size_t{4} << 10;
+
+std::byte* allocate_bytes(std::size_t count);
+void free_bytes(std::byte* bytes, std::size_t count) noexcept;
+
 // resize() and Scratch(n) leave new elements as they are instead of setting them to zero: a buffer
 // of megabytes is about to be filled anyway.
 template <class T>
@@ -30,6 +45,18 @@ struct UninitialisedAllocator : std::allocator<T> {
   UninitialisedAllocator() = default;
   template <class U>
   UninitialisedAllocator(const UninitialisedAllocator<U>&) {}
+  T* allocate(std::size_t count) {
+    if constexpr (std::is_same_v<T, std::byte>)
+      return allocate_bytes(count);
+    else
+      return std::allocator<T>::allocate(count);
+  }
+  void deallocate(T* at, std::size_t count) noexcept {
+    if constexpr (std::is_same_v<T, std::byte>)
+      free_bytes(at, count);
+    else
+      std::allocator<T>::deallocate(at, count);
+  }
   template <class U, class... Arguments>
   void construct(U* at, Arguments&&... arguments) {
     if constexpr (sizeof...(Arguments) == 0)
@@ -44,6 +71,10 @@ using Scratch = std::vector<T, UninitialisedAllocator<T>>;
 
 using Bytes = Scratch<std::byte>;
 using ByteView = std::span<const std::byte>;
+using SharedBytes = std::shared_ptr<const Bytes>;  // which nobody changes any more
+
+// Whether they lie in memory of the source.
+bool is_from_source(const Bytes& bytes);
 
 }  // namespace laconic
 

@@ -42,14 +42,14 @@ void DeviceEvent::wait(std::chrono::milliseconds limit) const {
 }
 
 // In a list, where leak checkers find it.
-void lose(std::unique_ptr<PinnedBuffer> memory) noexcept {
+void lose(std::shared_ptr<const void> memory) noexcept {
   static std::mutex mutex;
-  static auto* const lost = new std::vector<PinnedBuffer*>;
-  PinnedBuffer* const one = memory.release();
+  static auto* const lost = new std::vector<std::shared_ptr<const void>>;
   try {
     const std::lock_guard lock(mutex);
-    lost->push_back(one);
+    lost->push_back(memory);
   } catch (const std::exception&) {
+    new std::shared_ptr<const void>(std::move(memory));
   }
 }
 

@@ -7,6 +7,9 @@
 // the codec stream, so one may go while work that uses it is still queued. Both kinds of memory are
 // kept and used again (room_pool.hpp).
 //
+// From the first use of the codec stream on, large buffers of bytes (base/bytes.hpp) lie in pinned
+// memory, too, so that frames go to the device and come from it as they are.
+//
 // In builds without CUDA all of it throws ConfigError; what CUDA refuses is a GpuError.
 // Thread-safe.
 #pragma once
@@ -78,7 +81,7 @@ class PinnedBuffer {
 };
 
 // A GPU may use it for ever, so it serves nobody any more.
-void lose(std::unique_ptr<PinnedBuffer> memory) noexcept;
+void lose(std::shared_ptr<const void> memory) noexcept;
 
 // How long a GPU may stand still before a wait for it gives up, where nobody says otherwise.
 inline constexpr std::chrono::milliseconds kGpuDeadline{60'000};

@@ -159,7 +159,7 @@ std::shared_ptr<Bytes> LaneWalk::pack(Sender& sender, int chunk, Place place) {
   if (!packing_ && !copying_ && state_.may_pack()) start_packing(sender, chunk, place);
   waits_for_gpu_ = !is_packed();
   if (waits_for_gpu_) return nullptr;
-  return std::make_shared<Bytes>(finish_packing(sender, chunk));
+  return finish_packing(sender, chunk);
 }
 
 // True when the GPU has packed, or may begin to.
@@ -184,9 +184,11 @@ void LaneWalk::start_packing(Sender& sender, int chunk, Place place) {
   state_.packing_bytes += packing_bytes_;
 }
 
-Bytes LaneWalk::finish_packing(Sender& sender, int chunk) {
-  Bytes frame = packing_ ? packing_->finish()
-                         : sender.pack({tensor(chunk), copying_->bytes().data()}, message_spec());
+std::shared_ptr<Bytes> LaneWalk::finish_packing(Sender& sender, int chunk) {
+  std::shared_ptr<Bytes> frame =
+      packing_ ? packing_->finish()
+               : std::make_shared<Bytes>(
+                     sender.pack({tensor(chunk), copying_->bytes().data()}, message_spec()));
   packing_.reset();
   copying_.reset();
   state_.packing_bytes -= std::exchange(packing_bytes_, 0);
@@ -295,11 +297,12 @@ void LaneWalk::add_on_device(int chunk) {
                    sum_.is_in_values ? values(chunk) : sum_.device.data());
 }
 
+// Requires: the payload is that of the message at hand.
 void LaneWalk::decode_on_device(const CodecSpec& codec, ByteView payload, int chunk, Delivery kind,
                                 std::byte* to) {
   const TensorSpec& what = tensor(chunk);
   check_payload(codec, what, payload);
-  const DeviceBuffer staged = state_.uploads.upload(codec, what, payload);
+  const DeviceBuffer staged = state_.uploads.upload(codec, what, payload, message_);
   const DeviceBuffer scratch(device_scratch_bytes(codec, what));
   device_decode(codec, what, staged.data(), {.seed = payload_seed(codec, payload)},
                 {.kind = kind, .dtype = what.dtype, .out = to}, scratch.data(), codec_stream());

@@ -108,7 +108,7 @@ class LaneWalk {
   // Null: a GPU has to work on it first; ask again.
   std::shared_ptr<Bytes> pack(Sender& sender, int chunk, Place place = Place::kept);
   void start_packing(Sender& sender, int chunk, Place place);
-  Bytes finish_packing(Sender& sender, int chunk);
+  std::shared_ptr<Bytes> finish_packing(Sender& sender, int chunk);
   bool is_packed() const;
   std::shared_ptr<Bytes> take_message();
 

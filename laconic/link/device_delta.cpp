@@ -128,7 +128,7 @@ DeviceMessage::Part Sender::pack_difference_on_device(ConstDeviceTensor x,
   return {header, at + kMarkBytes};
 }
 
-Unpacked Receiver::unpack_samples_on_device(ByteView bytes, DeviceTensor out,
+Unpacked Receiver::unpack_samples_on_device(const SharedBytes& bytes, DeviceTensor out,
                                             const MessageSpec& message) {
   const SampleRange samples(spec_.name, out.spec, message.samples.size());
   ensure_store(store_, spec_, "receiver", samples.spec());
@@ -139,24 +139,25 @@ Unpacked Receiver::unpack_samples_on_device(ByteView bytes, DeviceTensor out,
   const auto unpack = [&](const Frame& frame, std::size_t i) {
     require_visit(frame, message, i, samples.spec());
     if (frame.header.visit == Visit::difference)
-      unpack_difference_on_device(frame, slice(i), flags);
+      unpack_difference_on_device({frame, bytes}, slice(i), flags);
     else
-      unpack_first_on_device(frame, message.samples[i], slice(i), flags);
+      unpack_first_on_device({frame, bytes}, message.samples[i], slice(i), flags);
   };
   const auto spoil = [&](std::size_t i) {
     uploads_.upload(nan_of(samples.spec()), static_cast<std::byte*>(slice(i).data));
   };
-  Unpacked unpacked = unpack_frames(bytes, message, {unpack, spoil});
+  Unpacked unpacked = unpack_frames(*bytes, message, {unpack, spoil});
   flags->close();
   store_->mark_queued();
   return unpacked;
 }
 
-void Receiver::unpack_first_on_device(const Frame& frame, std::uint64_t key, DeviceTensor out,
-                                      const std::shared_ptr<Download>& flags) {
+void Receiver::unpack_first_on_device(const SharedFrame& shared, std::uint64_t key,
+                                      DeviceTensor out, const std::shared_ptr<Download>& flags) {
   const auto& delta = std::get<Delta>(spec_.memory);
+  const Frame& frame = shared.frame;
   check_payload(delta.first, out.spec, frame.payload);
-  decode_on_device(frame, {.dtype = out.spec.dtype, .out = out.data});
+  decode_on_device(shared, {.dtype = out.spec.dtype, .out = out.data});
   if (frame.header.visit == Visit::alone) return forget(key);  // see unpack_first()
   verdicts_.settle_for(key, *store_);
   const auto room = store_->stage_for_device(key, 1, is_hashed(key, 1, delta.hash_every));
@@ -168,9 +169,10 @@ void Receiver::unpack_first_on_device(const Frame& frame, std::uint64_t key, Dev
   verdicts_.add(key, [flags, at] { return !is_marked(*flags, at); });
 }
 
-void Receiver::unpack_difference_on_device(const Frame& frame, DeviceTensor out,
+void Receiver::unpack_difference_on_device(const SharedFrame& shared, DeviceTensor out,
                                            const std::shared_ptr<Download>& flags) {
   const auto& delta = std::get<Delta>(spec_.memory);
+  const Frame& frame = shared.frame;
   const std::uint64_t key = frame.header.key;
   check_payload(spec_.codec, out.spec, frame.payload);
   const DeltaStore::Record record = store_->find_for_device(key).value();
@@ -178,11 +180,11 @@ void Receiver::unpack_difference_on_device(const Frame& frame, DeviceTensor out,
   const DeltaStore::Room room =
       store_->stage_for_device(key, visits, is_hashed(key, visits, delta.hash_every)).value();
   DeviceReferenceUpdate update(delta.reference, elements_of(out.spec), room);
-  decode_on_device(frame, {.kind = Delivery::difference,
-                           .dtype = out.spec.dtype,
-                           .out = out.data,
-                           .before = update.before(record),
-                           .after = update.after()});
+  decode_on_device(shared, {.kind = Delivery::difference,
+                            .dtype = out.spec.dtype,
+                            .out = out.data,
+                            .before = update.before(record),
+                            .after = update.after()});
   const bool is_rounded = delta.reference != Reference::f32;
   const std::uint64_t at = is_rounded ? flags->take(kMarkBytes) : 0;
   update.finish(is_rounded ? clear_flag(*flags, at) : nullptr);

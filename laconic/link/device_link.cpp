@@ -17,13 +17,19 @@ namespace laconic {
 namespace {
 
 // When the copy that was just queued is done; if nobody can tell, the memory is lost.
-DeviceEvent copy_of(std::unique_ptr<PinnedBuffer>& memory) {
+template <class Memory>
+DeviceEvent copy_of(Memory& memory) {
   try {
     return DeviceEvent();
   } catch (...) {
     lose(std::move(memory));
     throw;
   }
+}
+
+// A payload of such a codec is staged as it is.
+bool is_staged_as_it_is(const CodecSpec& codec) {
+  return !std::holds_alternative<TopK>(codec) && !std::holds_alternative<Huffman>(codec);
 }
 
 std::unique_ptr<PinnedBuffer> copied_to_pinned(const std::byte* device, std::uint64_t bytes) {
@@ -67,22 +73,27 @@ Uploads::~Uploads() {
   for (Upload& upload : queued_) lose(std::move(upload.memory));
 }
 
-std::unique_ptr<PinnedBuffer> Uploads::take(std::uint64_t bytes) {
+void Uploads::forget_copied() {
   while (!queued_.empty() && queued_.front().copied.is_done()) queued_.pop_front();
-  return std::make_unique<PinnedBuffer>(bytes);
 }
 
-void Uploads::queue(std::unique_ptr<PinnedBuffer> memory, std::byte* device) {
-  copy_to_device(memory->data(), memory->size(), device);
+void Uploads::queue(std::shared_ptr<const void> memory, ByteView bytes, std::byte* device) {
+  copy_to_device(bytes.data(), bytes.size(), device);
   DeviceEvent copied = copy_of(memory);
   queued_.push_back({std::move(memory), std::move(copied)});
 }
 
-DeviceBuffer Uploads::upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
-  auto memory = take(staged_bytes(codec, tensor));
+DeviceBuffer Uploads::upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                             const SharedBytes& message) {
+  forget_copied();
+  DeviceBuffer staged(staged_bytes(codec, tensor));
+  if (is_staged_as_it_is(codec) && is_from_source(*message)) {
+    queue(message, payload, staged.data());
+    return staged;
+  }
+  auto memory = std::make_shared<PinnedBuffer>(staged.size());
   stage(codec, tensor, payload, {memory->data(), memory->size()});
-  DeviceBuffer staged(memory->size());
-  queue(std::move(memory), staged.data());
+  queue(memory, {memory->data(), memory->size()}, staged.data());
   return staged;
 }
 
@@ -93,9 +104,10 @@ DeviceBuffer Uploads::upload(ByteView bytes) {
 }
 
 void Uploads::upload(ByteView bytes, std::byte* device) {
-  auto memory = take(bytes.size());
+  forget_copied();
+  auto memory = std::make_shared<PinnedBuffer>(bytes.size());
   std::ranges::copy(bytes, memory->data());
-  queue(std::move(memory), device);
+  queue(memory, {memory->data(), memory->size()}, device);
 }
 
 HostCopy::HostCopy(const std::byte* device, std::uint64_t bytes)
@@ -108,6 +120,21 @@ HostCopy::~HostCopy() {
 void HostCopy::send_back(std::byte* device) {
   copy_to_device(memory_->data(), memory_->size(), device);
   copied_ = copy_of(memory_);
+}
+
+FrameCopy::FrameCopy(std::shared_ptr<Bytes> frame, std::span<std::byte> room,
+                     const std::byte* device)
+    : frame_(std::move(frame)),
+      payload_bytes_(room.size()),
+      copied_((copy_to_host(device, room.size(), room.data()), copy_of(frame_))) {}
+
+FrameCopy::~FrameCopy() {
+  if (frame_ != nullptr && !copied_.wait_quietly()) lose(std::move(frame_));
+}
+
+std::shared_ptr<Bytes> FrameCopy::finish() {
+  close_frame(*frame_, 0, payload_bytes_);
+  return std::move(frame_);
 }
 
 std::uint64_t Download::take(std::uint64_t bytes) {
@@ -149,8 +176,24 @@ DeviceMessage::DeviceMessage(std::shared_ptr<Download> download, std::vector<Par
   download_->close();
 }
 
-Bytes DeviceMessage::finish() const {
-  Bytes out;
+DeviceMessage::DeviceMessage(std::shared_ptr<Download> download, const Part& part)
+    : download_(std::move(download)), parts_{part} {
+  if (is_staged_as_it_is(part.header.codec)) {
+    auto frame = std::make_shared<Bytes>();
+    const std::span<std::byte> room = open_frame(*frame, part.header);
+    if (is_from_source(*frame)) {
+      frame_.emplace(std::move(frame), room, download_->device(part.at));
+      download_->close_copied();
+      return;
+    }
+  }
+  download_->close();
+}
+
+std::shared_ptr<Bytes> DeviceMessage::finish() {
+  if (frame_) return frame_->finish();
+  auto message = std::make_shared<Bytes>();
+  Bytes& out = *message;
   std::size_t most = 0;
   for (const Part& part : parts_) most += max_frame_bytes(part.header);
   out.reserve(most);
@@ -162,7 +205,7 @@ Bytes DeviceMessage::finish() const {
     const ByteView bytes = staged == 0 ? ByteView() : ByteView(download_->host(part.at), staged);
     close_frame(out, start, unstage(header.codec, header.tensor, bytes, room));
   }
-  return out;
+  return message;
 }
 
 // --- the two ends
@@ -223,7 +266,7 @@ DeviceMessage Sender::pack_whole_on_device(ConstDeviceTensor x, const MessageSpe
     device_decode(header.codec, x.spec, download->device(at), {.seed = input.seed},
                   {.dtype = x.spec.dtype, .out = decoded}, scratch.data(), codec_stream());
   if (has_memory) device_feedback_->settle();
-  return {std::move(download), {{header, at}}};
+  return {std::move(download), DeviceMessage::Part{header, at}};
 }
 
 // Requires: no step is open.
@@ -240,19 +283,21 @@ bool Receiver::unpacks_on_device(const TensorSpec& tensor, const MessageSpec& me
   return is_for_device(spec_, sample_of(tensor), message);
 }
 
-Unpacked Receiver::unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message) {
+Unpacked Receiver::unpack_on_device(const SharedBytes& bytes, DeviceTensor out,
+                                    const MessageSpec& message) {
   LACONIC_ASSERT(unpacks_on_device(out.spec, message), spec_.name);
   if (goes_by_sample(spec_, message)) return unpack_samples_on_device(bytes, out, message);
-  const Frame frame = read_expected(bytes, frame_header(spec_, step_, message, out.spec));
+  const Frame frame = read_expected(*bytes, frame_header(spec_, step_, message, out.spec));
   check_payload(frame.header.codec, out.spec, frame.payload);
-  decode_on_device(frame, {.dtype = out.spec.dtype, .out = out.data});
+  decode_on_device({frame, bytes}, {.dtype = out.spec.dtype, .out = out.data});
   return {};
 }
 
 // Requires: the payload passed check_payload().
-void Receiver::decode_on_device(const Frame& frame, const DeviceSink& sink) {
+void Receiver::decode_on_device(const SharedFrame& shared, const DeviceSink& sink) {
+  const Frame& frame = shared.frame;
   const auto& [codec, tensor] = std::tie(frame.header.codec, frame.header.tensor);
-  const DeviceBuffer staged = uploads_.upload(codec, tensor, frame.payload);
+  const DeviceBuffer staged = uploads_.upload(codec, tensor, frame.payload, shared.message);
   const DeviceBuffer scratch(device_scratch_bytes(codec, tensor));
   device_decode(codec, tensor, staged.data(), {.seed = payload_seed(codec, frame.payload)}, sink,
                 scratch.data(), codec_stream());

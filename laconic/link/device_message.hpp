@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
@@ -34,17 +36,19 @@ class Uploads {
   Uploads& operator=(Uploads&&) noexcept;
 
   // Queue a copy on the codec stream: of a payload, which is staged, or of bytes as they are.
-  // Requires, for the first: the payload passed check_payload().
-  DeviceBuffer upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload);
+  // Requires, for the first: the payload passed check_payload(); it is part of the message, which
+  // nobody changes until the copy is done, where it can go as it lies there.
+  DeviceBuffer upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                      const SharedBytes& message);
   DeviceBuffer upload(ByteView bytes);
   void upload(ByteView bytes, std::byte* device);
 
  private:
-  std::unique_ptr<PinnedBuffer> take(std::uint64_t bytes);
-  void queue(std::unique_ptr<PinnedBuffer> memory, std::byte* device);
+  void forget_copied();
+  void queue(std::shared_ptr<const void> memory, ByteView bytes, std::byte* device);
 
   struct Upload {
-    std::unique_ptr<PinnedBuffer> memory;
+    std::shared_ptr<const void> memory;
     DeviceEvent copied;
   };
   std::deque<Upload> queued_;
@@ -72,6 +76,26 @@ class HostCopy {
   DeviceEvent copied_;
 };
 
+// A frame whose payload the GPU copies to where it lies in the frame.
+class FrameCopy {
+ public:
+  // `frame` is open, with room for the payload. Requires: is_from_source(*frame).
+  FrameCopy(std::shared_ptr<Bytes> frame, std::span<std::byte> room, const std::byte* device);
+  ~FrameCopy();  // as HostCopy
+  FrameCopy(FrameCopy&&) = default;
+  FrameCopy& operator=(FrameCopy&&) = delete;
+
+  bool is_ready() const { return copied_.is_done(); }
+  void wait(std::chrono::milliseconds limit) const { copied_.wait(limit); }
+  // Gives the frame away, closed. Requires: is_ready(), or wait() has returned.
+  std::shared_ptr<Bytes> finish();
+
+ private:
+  std::shared_ptr<Bytes> frame_;
+  std::size_t payload_bytes_ = 0;
+  DeviceEvent copied_;
+};
+
 // Memory of the device that is on its way to the host, in parts at multiples of 16 bytes. Any one
 // thread may ask and wait once all is copied; before, it belongs to who fills it.
 class Download {
@@ -86,6 +110,8 @@ class Download {
   // Copies all parts behind all that is queued on the codec stream, and gives the device's memory
   // back: there are no further ones.
   void close();
+  // Instead of close(), where whoever needs the bytes has copied them.
+  void close_copied() { device_ = {}; }
   std::uint64_t bytes() const { return taken_; }
   bool is_done() const { return copies_.empty() || copies_.back().host.is_ready(); }
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
@@ -112,18 +138,23 @@ class DeviceMessage {
     FrameHeader header;
     std::uint64_t at = 0;
   };
-  // Copies what is staged to the host, behind all that is queued on the codec stream.
+  // Copies what is staged to the host, behind all that is queued on the codec stream. A single part
+  // is all that anybody wants of its download.
   DeviceMessage(std::shared_ptr<Download> download, std::vector<Part> parts);
+  DeviceMessage(std::shared_ptr<Download> download, const Part& part);
 
   std::uint64_t pinned_bytes() const { return download_->bytes(); }
-  bool is_ready() const { return download_->is_done(); }
-  void wait(std::chrono::milliseconds limit = kGpuDeadline) const { download_->wait(limit); }
-  // The frames. Requires: is_ready(), or wait() has returned.
-  Bytes finish() const;
+  bool is_ready() const { return frame_ ? frame_->is_ready() : download_->is_done(); }
+  void wait(std::chrono::milliseconds limit = kGpuDeadline) const {
+    frame_ ? frame_->wait(limit) : download_->wait(limit);
+  }
+  // Gives the frames away. Requires: is_ready(), or wait() has returned.
+  std::shared_ptr<Bytes> finish();
 
  private:
   std::shared_ptr<Download> download_;
   std::vector<Part> parts_;
+  std::optional<FrameCopy> frame_;  // instead of parts
 };
 
 }  // namespace laconic

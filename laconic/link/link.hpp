@@ -166,8 +166,9 @@ class Receiver {
   // more frames than samples: then abandon the step.
   Unpacked unpack(ByteView bytes, HostTensor out, const MessageSpec& message = {});
   // The same by the GPU whose memory `out` is: checks here, queues the rest on the codec stream and
-  // returns. Requires: unpacks_on_device().
-  Unpacked unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message = {});
+  // returns; the GPU may still read the bytes. Requires: unpacks_on_device().
+  Unpacked unpack_on_device(const SharedBytes& bytes, DeviceTensor out,
+                            const MessageSpec& message = {});
   bool unpacks_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
@@ -196,11 +197,17 @@ class Receiver {
                          HostTensor out, const TensorSpec& whole);
   void forget(std::uint64_t key);
 
-  void decode_on_device(const Frame& frame, const DeviceSink& sink);
-  Unpacked unpack_samples_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message);
-  void unpack_first_on_device(const Frame& frame, std::uint64_t key, DeviceTensor out,
+  // A frame and the message that it is part of.
+  struct SharedFrame {
+    const Frame& frame;
+    const SharedBytes& message;
+  };
+  void decode_on_device(const SharedFrame& shared, const DeviceSink& sink);
+  Unpacked unpack_samples_on_device(const SharedBytes& bytes, DeviceTensor out,
+                                    const MessageSpec& message);
+  void unpack_first_on_device(const SharedFrame& shared, std::uint64_t key, DeviceTensor out,
                               const std::shared_ptr<Download>& flags);
-  void unpack_difference_on_device(const Frame& frame, DeviceTensor out,
+  void unpack_difference_on_device(const SharedFrame& shared, DeviceTensor out,
                                    const std::shared_ptr<Download>& flags);
 
   LinkSpec spec_;

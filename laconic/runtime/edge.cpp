@@ -118,7 +118,7 @@ void EdgeSender::send_packed(const at::Tensor& x, const MessageSpec& message,
                              const Outgoing& outgoing) {
   const Stopwatch watch;
   if (std::optional<PackedTensor> started = pack_on_device(sender_, x, message)) {
-    const auto packed = std::make_shared<const PackedTensor>(std::move(*started));
+    const auto packed = std::make_shared<PackedTensor>(std::move(*started));
     courier_.hand_over([this, outgoing, packed] {
       packed->message.wait(engine_.options().deadline);
       queue(outgoing,
@@ -131,12 +131,12 @@ void EdgeSender::send_packed(const at::Tensor& x, const MessageSpec& message,
         timed_encoding(engine_, spec_.traffic, [&] { return pack(sender_, x, message); }));
 }
 
-void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
+void EdgeSender::queue(const Outgoing& outgoing, SharedBytes message) {
   engine_.send({.to = spec_.peer,
                 .tag = outgoing.tag,
                 .key = outgoing.key,
                 .raw_bytes = outgoing.raw_bytes,
-                .message = std::make_shared<const Bytes>(std::move(message))});
+                .message = std::move(message)});
 }
 
 void EdgeSender::set_codec(const CodecSpec& codec) {
@@ -168,7 +168,7 @@ void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
   MessageSpec message{.number = microbatch, .turn = ++kept.turn};
   const Outgoing outgoing{message_tag(spec_, step_, message), kept.key};
   const auto indices = read_request(request, kept.samples.size());
-  if (!indices) return queue(outgoing, {});
+  if (!indices) return queue(outgoing, std::make_shared<const Bytes>());
   const std::vector<std::uint64_t> keys = samples_at(kept.samples, *indices);
   sender_.forget(keys);
   message.samples = keys;
@@ -244,13 +244,14 @@ Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
 at::Tensor EdgeReceiver::recv(const TensorSpec& expected, at::Device device,
                               const MessageSpec& message, const std::function<void()>& serve) {
   require_sound(spec_, message);
-  const Bytes bytes = wait(message_tag(spec_, step_, message), serve);
+  const auto bytes =
+      std::make_shared<const Bytes>(wait(message_tag(spec_, step_, message), serve));
   if (!goes_by_sample(spec_.link, message)) return unpack_tensor(bytes, expected, device, message);
   const TensorSpec samples = by_sample(spec_, expected, message.samples.size());
   return recv_samples(bytes, samples, device, message, serve).view(expected.shape);
 }
 
-at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expected,
+at::Tensor EdgeReceiver::unpack_tensor(const SharedBytes& bytes, const TensorSpec& expected,
                                        at::Device device, const MessageSpec& message) {
   try {
     return timed_decoding(engine_, spec_.traffic, [&] {
@@ -263,7 +264,7 @@ at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expecte
   }
 }
 
-at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expected,
+at::Tensor EdgeReceiver::recv_samples(const SharedBytes& bytes, const TensorSpec& expected,
                                       at::Device device, const MessageSpec& message,
                                       const std::function<void()>& serve) {
   std::vector<std::size_t> missing(message.samples.size());
@@ -277,14 +278,15 @@ at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expe
     const std::vector<std::uint64_t> keys = samples_at(message.samples, missing);
     again.samples = keys;
     ask(again, missing);
-    const Bytes answer = wait(message_tag(spec_, step_, again), serve);
+    const auto answer =
+        std::make_shared<const Bytes>(wait(message_tag(spec_, step_, again), serve));
     part = unpack_samples(answer, expected, device, again);
     all.index_copy_(0, index_tensor(missing, device), part.tensor);
   }
   return all;
 }
 
-UnpackedTensor EdgeReceiver::unpack_samples(const Bytes& bytes, TensorSpec expected,
+UnpackedTensor EdgeReceiver::unpack_samples(const SharedBytes& bytes, TensorSpec expected,
                                             at::Device device, const MessageSpec& message) {
   expected.shape[0] = static_cast<std::int64_t>(message.samples.size());
   UnpackedTensor part = timed_decoding(

@@ -122,7 +122,7 @@ class EdgeSender {
   std::optional<Bytes> poll_request(const MessageSpec& message);
   void answer(int microbatch, Kept& kept, const Bytes& request);
   void send_packed(const at::Tensor& x, const MessageSpec& message, const Outgoing& outgoing);
-  void queue(const Outgoing& outgoing, Bytes message);
+  void queue(const Outgoing& outgoing, SharedBytes message);
 
   Engine& engine_;
   EdgeSpec spec_;
@@ -163,11 +163,11 @@ class EdgeReceiver {
   void take_arrived();
   void arrived(Tag tag, Bytes message);
   Bytes wait(Tag tag, const std::function<void()>& serve);
-  at::Tensor unpack_tensor(ByteView bytes, const TensorSpec& expected, at::Device device,
+  at::Tensor unpack_tensor(const SharedBytes& bytes, const TensorSpec& expected, at::Device device,
                            const MessageSpec& message);
-  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected, at::Device device,
+  at::Tensor recv_samples(const SharedBytes& bytes, const TensorSpec& expected, at::Device device,
                           const MessageSpec& message, const std::function<void()>& serve);
-  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected, at::Device device,
+  UnpackedTensor unpack_samples(const SharedBytes& bytes, TensorSpec expected, at::Device device,
                                 const MessageSpec& message);
   void ask(const MessageSpec& message, const std::vector<std::size_t>& indices);
   [[noreturn]] void give_up(const MessageSpec& message, const std::vector<std::size_t>& missing,

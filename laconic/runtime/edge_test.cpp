@@ -267,7 +267,7 @@ TEST(Edge, AnErrorFeedbackLinkIsTheLinkItself) {
       const MessageSpec message{.number = i,
                                 .use = is_bypassed(step, i) ? Use::bypass : Use::train};
       const at::Tensor x = activations({static_cast<std::uint64_t>(i), 9}, step);
-      const Bytes bytes = pack(sender, x, message);
+      const SharedBytes bytes = pack(sender, x, message);
       expected.push_back(floats_of(unpack(receiver, bytes, rows_of(2), at::kCPU, message).tensor));
       residuals.push_back(Floats(sender.residual().begin(), sender.residual().end()));
     }

@@ -9,14 +9,14 @@
 
 namespace laconic {
 
-Bytes pack(Sender& sender, const at::Tensor& x, const MessageSpec& message) {
-  if (const auto packed = pack_on_device(sender, x, message)) {
+std::shared_ptr<Bytes> pack(Sender& sender, const at::Tensor& x, const MessageSpec& message) {
+  if (auto packed = pack_on_device(sender, x, message)) {
     packed->message.wait();
     return packed->message.finish();
   }
   const at::Tensor host = on_host(x);
   const TensorSpec spec = spec_of(host);
-  return sender.pack({spec, host.data_ptr()}, message);
+  return std::make_shared<Bytes>(sender.pack({spec, host.data_ptr()}, message));
 }
 
 std::optional<PackedTensor> pack_on_device(Sender& sender, const at::Tensor& x,
@@ -29,7 +29,7 @@ std::optional<PackedTensor> pack_on_device(Sender& sender, const at::Tensor& x,
   return PackedTensor{tensor, sender.pack_on_device({spec, tensor.data_ptr()}, message)};
 }
 
-UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expected,
+UnpackedTensor unpack(Receiver& receiver, const SharedBytes& bytes, const TensorSpec& expected,
                       at::Device device, const MessageSpec& message) {
   if (device.is_cuda() && receiver.unpacks_on_device(expected, message)) {
     at::Tensor tensor =
@@ -47,7 +47,7 @@ UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expe
     }
   }
   const at::Tensor host = at::empty(expected.shape, scalar_type_of(expected.dtype));
-  Unpacked unpacked = receiver.unpack(bytes, {expected, host.data_ptr()}, message);
+  Unpacked unpacked = receiver.unpack(*bytes, {expected, host.data_ptr()}, message);
   return {host.to(device), std::move(unpacked.refused)};
 }
 

@@ -18,7 +18,7 @@
 namespace laconic {
 
 // Packs a tensor. `x` may be on any device, with any strides, and part of a graph.
-Bytes pack(Sender& sender, const at::Tensor& x, const MessageSpec& message = {});
+std::shared_ptr<Bytes> pack(Sender& sender, const at::Tensor& x, const MessageSpec& message = {});
 
 // A message that a GPU is encoding, behind what libtorch has queued so far; with the tensor, which
 // must live until then.
@@ -38,7 +38,7 @@ struct UnpackedTensor {
 // Returns a fresh tensor of the expected dtype and shape. A GPU may still be decoding it: what
 // libtorch queues from here on comes after that. What the frames say of both is compared
 // with `expected` and decides nothing, so no frame can ask for memory.
-UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expected,
+UnpackedTensor unpack(Receiver& receiver, const SharedBytes& bytes, const TensorSpec& expected,
                       at::Device device, const MessageSpec& message = {});
 
 }  // namespace laconic

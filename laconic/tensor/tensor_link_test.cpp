@@ -22,7 +22,7 @@ struct TensorPair {
   }
 
   at::Tensor send(const at::Tensor& x, const MessageSpec& message = {}) {
-    const Bytes bytes = pack(sender, x, message);
+    const SharedBytes bytes = pack(sender, x, message);
     return unpack(receiver, bytes, spec_of(x), x.device(), message).tensor;
   }
 };
@@ -87,7 +87,7 @@ TEST(TensorLink, ATensorOnAGpuArrivesOnAGpu) {
 TEST(TensorLink, NoFrameCanAskForMemory) {
   Sender sender({"test.link", parse_codec("top_k:count=1")});
   Receiver receiver({"test.link", parse_codec("top_k:count=1")});
-  const Bytes bytes = pack(sender, counted({1 << 20}, at::kFloat));  // 40 bytes that mean 4 MiB
+  const SharedBytes bytes = pack(sender, counted({1 << 20}, at::kFloat));  // 40 bytes that mean 4 MiB
   EXPECT_THROW(unpack(receiver, bytes, {Dtype::f32, {16}}, at::kCPU), WireError);
 }
 

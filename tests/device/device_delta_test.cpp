@@ -93,10 +93,10 @@ struct Ends {
 
   // What the device has packed; late, as it leaves in a run.
   void drain() {
-    for (const UnderWay& message : under_way) {
+    for (UnderWay& message : under_way) {
       message.packed.wait();
       EXPECT_TRUE(message.packed.is_ready());
-      EXPECT_TRUE(message.packed.finish() == message.expected);
+      EXPECT_TRUE(*message.packed.finish() == message.expected);
     }
     under_way.clear();
   }
@@ -109,7 +109,8 @@ struct Ends {
     const Unpacked a = host_end.unpack(frames, HostTensor{spec, expected.data()}, message);
     EXPECT_TRUE(device_end.unpacks_on_device(spec, message));
     const TestBuffer out(bytes);
-    const Unpacked b = device_end.unpack_on_device(frames, {spec, out.as()}, message);
+    const Unpacked b = device_end.unpack_on_device(std::make_shared<const Bytes>(frames),
+                                                   {spec, out.as()}, message);
     test::from_device(found.data(), out.as(), bytes);
     const std::vector<float> p = floats_of(spec.dtype, expected), q = floats_of(spec.dtype, found);
     for (std::size_t i = 0; i < p.size(); ++i)

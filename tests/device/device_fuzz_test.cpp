@@ -93,7 +93,7 @@ class FuzzEnds {
       return settled(tensor_, out);
     });
     const FuzzOutcome on_device = fuzz_outcome_of([&] {
-      device_.unpack_on_device(frame, {tensor_, there_.as()}, {});
+      device_.unpack_on_device(std::make_shared<const Bytes>(frame), {tensor_, there_.as()}, {});
       return settled(tensor_, brought(there_, bytes_));
     });
     EXPECT_EQ(on_device.refusal, on_host.refusal);

@@ -55,13 +55,14 @@ struct Pair {
     ASSERT_TRUE(device.packs_on_device(spec, message));
     const TestBuffer there(x.size()), back(x.size());
     test::to_device(there.as(), x.data(), x.size());
-    const DeviceMessage packed = device.pack_on_device({spec, there.as()}, message);
+    DeviceMessage packed = device.pack_on_device({spec, there.as()}, message);
     packed.wait();
     ASSERT_TRUE(packed.is_ready());
-    ASSERT_EQ(packed.finish(), frame);
+    const SharedBytes made = packed.finish();
+    ASSERT_EQ(*made, frame);
     Bytes expected(x.size()), found(x.size());
     host_end.unpack(frame, HostTensor{spec, expected.data()}, message);
-    device_end.unpack_on_device(frame, {spec, back.as()}, message);
+    device_end.unpack_on_device(made, {spec, back.as()}, message);
     test::from_device(found.data(), back.as(), found.size());
     const std::size_t count = elements_of(spec);
     std::vector<float> a(count), b(count);
@@ -174,7 +175,8 @@ TEST_F(DeviceLink, RefusesWhatIsNotExpected) {
     const Bytes frame = sender.pack(ConstHostTensor{tensor, x.data()}, {});
     const TestBuffer out(x.size());
     const auto unpack = [&](const Bytes& bytes, int number = 0) {
-      receiver.unpack_on_device(bytes, {tensor, out.as()}, {.number = number});
+      receiver.unpack_on_device(std::make_shared<const Bytes>(bytes), {tensor, out.as()},
+                                {.number = number});
     };
     EXPECT_THROW(unpack(frame, 1), WireError);
     Bytes damaged = frame;
@@ -250,14 +252,14 @@ TEST_F(DeviceLink, WhatIsPutInPlaceIsWhatReceiversDecode) {
         const TestBuffer there(x.size()), back(x.size());
         test::to_device(there.as(), x.data(), x.size());
         ASSERT_TRUE(sender.packs_on_device(tensor, {}));
-        const DeviceMessage packed = sender.pack_in_place_on_device({tensor, there.as()}, {});
+        DeviceMessage packed = sender.pack_in_place_on_device({tensor, there.as()}, {});
         packed.wait();
-        const Bytes frame = packed.finish();
+        const SharedBytes frame = packed.finish();
         Bytes in_place(x.size()), by_device(x.size()), by_host(x.size());
         test::from_device(in_place.data(), there.as(), x.size());
         device.unpack_on_device(frame, {tensor, back.as()}, {});
         test::from_device(by_device.data(), back.as(), x.size());
-        host.unpack(frame, HostTensor{tensor, by_host.data()}, {});
+        host.unpack(*frame, HostTensor{tensor, by_host.data()}, {});
         EXPECT_EQ(in_place, by_device);
         EXPECT_EQ(in_place, by_host);
         sender.commit();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/base/bytes.hpp"
 #include "laconic/base/clock.hpp"
 #include "laconic/base/gpu_error.hpp"
 #include "laconic/codec/stream_progress.hpp"
@@ -36,6 +37,10 @@ struct CodecStream {
   int device = 0;  // the one that was current when the stream was first wanted
 };
 
+void* take_pinned(std::size_t bytes);
+void give_pinned(void* memory, std::size_t bytes) noexcept;
+constexpr BufferSource kPinnedSource{take_pinned, give_pinned};
+
 // Never destroyed: the driver may be gone before static objects are.
 CodecStream make_stream() {
   int least = 0, most = 0, device = 0;
@@ -48,6 +53,7 @@ CodecStream make_stream() {
   require(cudaDeviceGetDefaultMemPool(&pool, device), "a memory pool");
   std::uint64_t keep = ~std::uint64_t{0};
   require(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "a memory pool");
+  set_buffer_source(&kPinnedSource);
   return {stream, device};
 }
 
@@ -95,6 +101,30 @@ class RelaxedCapture {
 RoomPool& pinned_pool() {
   static auto* pool = new RoomPool;
   return *pool;
+}
+
+// Null where CUDA refuses.
+std::byte* allocate_pinned(std::uint64_t room) {
+  codec_stream();
+  const RelaxedCapture relaxed;
+  void* memory = nullptr;
+  return tried(cudaHostAlloc(&memory, room, cudaHostAllocPortable)) == cudaSuccess
+             ? static_cast<std::byte*>(memory)
+             : nullptr;
+}
+
+// Pinned memory is never given back to the system, so what is larger than any message lies elsewhere.
+constexpr std::size_t kMostPinned = std::size_t{32} << 20;
+
+void* take_pinned(std::size_t bytes) {
+  if (bytes > kMostPinned) return nullptr;
+  const std::uint64_t room = pinned_room(bytes);
+  std::byte* const memory = pinned_pool().take(room);
+  return memory != nullptr ? memory : allocate_pinned(room);
+}
+
+void give_pinned(void* memory, std::size_t bytes) noexcept {
+  pinned_pool().give(pinned_room(bytes), static_cast<std::byte*>(memory));
 }
 
 // Pieces for messages. Whoever takes one queues its work behind that of whoever gave it.
@@ -191,11 +221,9 @@ void DeviceBuffer::release() noexcept {
 PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(pinned_room(bytes)) {
   data_ = pinned_pool().take(room_);
   if (data_ != nullptr) return;
-  codec_stream();
-  const RelaxedCapture relaxed;
-  void* memory = nullptr;
-  require(cudaHostAlloc(&memory, room_, cudaHostAllocPortable), "pinned memory");
-  data_ = static_cast<std::byte*>(memory);
+  data_ = allocate_pinned(room_);
+  if (data_ == nullptr)
+    throw GpuError("CUDA refused " + std::to_string(room_) + " bytes of pinned memory", true);
 }
 
 PinnedBuffer::~PinnedBuffer() {
