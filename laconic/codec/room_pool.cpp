@@ -8,14 +8,13 @@ namespace laconic {
 
 std::uint64_t pinned_room(std::uint64_t bytes) {
   constexpr std::uint64_t kLeast = 4096;
-  return std::bit_ceil(std::max(bytes, kLeast));
+  const std::uint64_t least = std::max(bytes, kLeast), quarter = std::bit_floor(least) / 4;
+  return (least + quarter - 1) / quarter * quarter;
 }
 
 std::uint64_t device_room(std::uint64_t bytes) {
-  constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{64} << 20;
-  if (bytes > kMost) return 0;
-  const std::uint64_t least = std::max(bytes, kLeast), quarter = std::bit_floor(least) / 4;
-  return (least + quarter - 1) / quarter * quarter;
+  constexpr std::uint64_t kMost = std::uint64_t{64} << 20;
+  return bytes > kMost ? 0 : pinned_room(bytes);
 }
 
 std::byte* RoomPool::take(std::uint64_t room) {

@@ -14,11 +14,9 @@
 
 namespace laconic {
 
-// Powers of two: what so many bytes take in pinned memory.
+// What so many bytes take: quarters of powers of two, so at most a quarter is room that nobody asked
+// for. Of a device 0: so much is not worth keeping, since what is large lives long.
 std::uint64_t pinned_room(std::uint64_t bytes);
-
-// Quarters of powers of two, so at most a quarter is room that nobody asked for; 0: so much is not
-// worth keeping, since what is large lives long.
 std::uint64_t device_room(std::uint64_t bytes);
 
 class RoomPool {

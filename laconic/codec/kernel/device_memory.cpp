@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -113,14 +114,20 @@ std::byte* allocate_pinned(std::uint64_t room) {
              : nullptr;
 }
 
-// Pinned memory is never given back to the system, so what is larger than any message lies elsewhere.
-constexpr std::size_t kMostPinned = std::size_t{32} << 20;
+// Pinned memory is never given back to the system: what is larger than any message lies elsewhere,
+// and so does what is beyond so much in all.
+constexpr std::uint64_t kMostPinned = std::uint64_t{32} << 20;
+constexpr std::uint64_t kMostPinnedInAll = std::uint64_t{2} << 30;
+std::atomic<std::uint64_t> pinned_in_all = 0;
 
 void* take_pinned(std::size_t bytes) {
   if (bytes > kMostPinned) return nullptr;
   const std::uint64_t room = pinned_room(bytes);
-  std::byte* const memory = pinned_pool().take(room);
-  return memory != nullptr ? memory : allocate_pinned(room);
+  if (std::byte* const memory = pinned_pool().take(room)) return memory;
+  if (pinned_in_all + room > kMostPinnedInAll) return nullptr;
+  std::byte* const memory = allocate_pinned(room);
+  if (memory != nullptr) pinned_in_all += room;
+  return memory;
 }
 
 void give_pinned(void* memory, std::size_t bytes) noexcept {
