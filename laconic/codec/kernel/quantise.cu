@@ -197,15 +197,39 @@ __device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint3
   return {magnitude, highest};
 }
 
+// The ways to a code that have kernels of their own. `random` is that of the grid `ends` where 4
+// bits are rounded at random: with no memory to wait for, arithmetic decides how long that takes,
+// and what is known need not be asked for every four.
+enum class Way { tread, ends, random };
+
+bool is_known_random(const QuantiseTask& task) {
+  return task.rule.is_stochastic && task.codec.grid == Grid::ends && task.codec.bits == 4 &&
+         task.codec.scale == ScaleType::f32 && task.codes.alignment >= 4 && task.run <= 4096;
+}
+
+// The same task, with what is known of it as constants.
+template <Way kWay>
+__device__ __forceinline__ QuantiseTask known(QuantiseTask task) {
+  if constexpr (kWay == Way::random) {
+    task.rule.is_stochastic = true;
+    task.codec.grid = Grid::ends;
+    task.codec.bits = task.codes.bits = 4;
+    task.codec.scale = ScaleType::f32;
+    task.codes.alignment = 4;
+    task.radix = 16;
+  }
+  return task;
+}
+
 // What turns numbers into codes, on one of two grids.
 struct Ladder {
   float factor, middle, step, low, high;
 };
 
 // Of a dead group all codes are that of zero, whatever it holds.
-template <bool kTread>
+template <Way kWay>
 __device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scale) {
-  if constexpr (kTread) {
+  if constexpr (kWay == Way::tread) {
     if (scale == 0 || exact::is_nan(scale)) return {0, 0, scale, 0, 0};
     // A step is a quotient by a power of two, so a product is as exact.
     return {task.rule.half / scale, 0, scale * task.inverse, task.rule.low, task.rule.high};
@@ -215,16 +239,21 @@ __device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scal
   return {level.encode_factor, level.middle, level.step, task.rule.low, task.rule.high};
 }
 
+// y + noise_of(word). That is a product without rounding, so it may be fused with the sum.
+__device__ __forceinline__ float with_noise(float y, std::uint32_t word) {
+  return fmaf(static_cast<float>(static_cast<std::int32_t>(word >> 8)), 0x1p-24f, y);
+}
+
 // As round_to_code(): kToInteger plus the code.
-template <bool kTread>
+template <Way kWay>
 __device__ __forceinline__ float round_on(const Ladder& ladder, const exact::Rule& rule, float v,
                                           std::uint32_t word) {
   float y = v * ladder.factor;
-  if constexpr (!kTread) {
+  if constexpr (kWay != Way::tread) {
     y = y + ladder.middle;
     if (rule.is_stochastic)
       // Limits are integers, so it is all the same whether they or rounding down come first.
-      return __fadd_rd(fminf(fmaxf(y + exact::noise_of(word), ladder.low), ladder.high),
+      return __fadd_rd(fminf(fmaxf(with_noise(y, word), ladder.low), ladder.high),
                        exact::kToInteger);
   }
   return fminf(fmaxf(y, ladder.low), ladder.high) + rule.to_integer;
@@ -241,7 +270,7 @@ __device__ __forceinline__ void load_team(const void* x, std::uint64_t first, un
   }
 }
 
-template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole, int kSteps>
+template <Memory kMemory, unsigned kLanes, Way kWay, bool kWhole, int kSteps>
 __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
                                               unsigned size, bool& is_unsound) {
   const unsigned lane = threadIdx.x % kLanes;
@@ -277,12 +306,17 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
           static_cast<std::int32_t>(bits) > highest ? static_cast<std::int32_t>(bits) : highest;
       largest = bits > largest ? bits : largest;
     }
+  // Only the grid `tread` asks which sign the largest has.
+  if constexpr (kWay == Way::random)
+    largest = static_cast<std::uint32_t>(extremes_of(highest, largest).magnitude);
   constexpr unsigned kShuffled = kLanes < 32 ? kLanes : 32;
   LACONIC_UNROLL_STEPS
   for (unsigned by = 1; by < kShuffled; by *= 2) {
-    const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+    if constexpr (kWay != Way::random) {
+      const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+      highest = other_highest > highest ? other_highest : highest;
+    }
     const std::uint32_t other_largest = __shfl_xor_sync(kAllLanes, largest, by);
-    highest = other_highest > highest ? other_highest : highest;
     largest = other_largest > largest ? other_largest : largest;
   }
   if constexpr (kLanes > 32) {
@@ -299,8 +333,11 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
       largest = shared.bits[w] > largest ? shared.bits[w] : largest;
     }
   }
-  const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
-  const Ladder ladder = ladder_of<kTread>(task, scale);
+  const Extremes extremes = kWay == Way::random
+                                ? Extremes{static_cast<std::int32_t>(largest), kLowest}
+                                : extremes_of(highest, largest);
+  const float scale = exact::choose_scale(task.codec, extremes);
+  const Ladder ladder = ladder_of<kWay>(task, scale);
   if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
   std::uint32_t codes[kSteps];
   LACONIC_UNROLL_STEPS
@@ -310,15 +347,15 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     codes[s] = 0;
     if (left == 0) continue;
     exact::FourWords words = {{0, 0, 0, 0}};
-    if (!kTread && task.rule.is_stochastic)
+    if (kWay != Way::tread && task.rule.is_stochastic)
       words = exact::philox_words(task.noise, (first + at) / 4);
     LACONIC_UNROLL_STEPS
     for (unsigned j = 0; j < 4; ++j) {
-      const float rounded = round_on<kTread>(ladder, task.rule, sent[s].at[j], words.at[j]);
+      const float rounded = round_on<kWay>(ladder, task.rule, sent[s].at[j], words.at[j]);
       codes[s] = codes[s] * task.radix + exact::bits_of(rounded);
       if constexpr (kMemory != Memory::none) {
         float q = rounded - task.rule.to_integer;
-        if constexpr (!kTread) q = q - ladder.middle;
+        if constexpr (kWay != Way::tread) q = q - ladder.middle;
         const float received = q * ladder.step;
         sent[s].at[j] =
             kMemory == Memory::feedback ? sent[s].at[j] - received : before[s].at[j] + received;
@@ -356,9 +393,10 @@ inline constexpr int kResident = kMemory != Memory::none ? 3
 
 // Groups of 64 elements or more, up to kSteps fours for each of kLanes threads. All threads of a
 // block, or of a warp, go round equally often, because they exchange.
-template <Memory kMemory, unsigned kLanes, bool kTread, int kSteps = kTeamSteps>
+template <Memory kMemory, unsigned kLanes, Way kWay, int kSteps = kTeamSteps>
 __global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
-    quantise_teams(QuantiseTask task) {
+    quantise_teams(QuantiseTask given) {
+  const QuantiseTask task = known<kWay>(given);
   constexpr unsigned kMost = kLanes * kSteps * 4;
   constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
   constexpr unsigned kTeams = kTogether / kLanes;
@@ -370,14 +408,14 @@ __global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
     const std::uint64_t group = band * kTeams + team;
     const bool is_whole = task.run == kMost && (band + 1) * kTeams * task.run <= task.elements;
     if (is_whole) {
-      quantise_team<kMemory, kLanes, kTread, true, kSteps>(task, group, kMost, is_unsound);
+      quantise_team<kMemory, kLanes, kWay, true, kSteps>(task, group, kMost, is_unsound);
     } else {
       unsigned size = 0;
       if (group < task.groups) {
         const std::uint64_t left = task.elements - group * task.run;
         size = static_cast<unsigned>(left < task.run ? left : task.run);
       }
-      quantise_team<kMemory, kLanes, kTread, false, kSteps>(task, group, size, is_unsound);
+      quantise_team<kMemory, kLanes, kWay, false, kSteps>(task, group, size, is_unsound);
     }
   }
   tell(task, is_unsound);
@@ -1005,7 +1043,7 @@ QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
           CodeStream(codec.bits, payload + layout.codes_at)};
 }
 
-template <Memory kMemory, bool kTread>
+template <Memory kMemory, Way kWay>
 bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   const auto with = [&](auto* kernel, unsigned lanes) {
     const unsigned together = lanes < 32 ? 32 : kThreads;
@@ -1013,20 +1051,31 @@ bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
     launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
     return true;
   };
+  constexpr bool kTread = kWay == Way::tread;
+  // The fewer lanes a group has, the less often its scale is computed.
+  if constexpr (kWay == Way::random) {
+    if (task.run <= 256) return with(quantise_teams<kMemory, 8, kWay, 8>, 8);
+    if (task.run <= 1024) return with(quantise_teams<kMemory, 32, kWay, 8>, 32);
+    return with(quantise_teams<kMemory, 256, kWay>, 256);
+  }
   // Fewer kinds for the grids that are used less: each takes a second to compile.
   if constexpr (kTread) {
-    if (task.run <= 64) return with(quantise_teams<kMemory, 4, kTread>, 4);
-    if (task.run <= 128) return with(quantise_teams<kMemory, 8, kTread>, 8);
+    if (task.run <= 64) return with(quantise_teams<kMemory, 4, kWay>, 4);
+    if (task.run <= 128) return with(quantise_teams<kMemory, 8, kWay>, 8);
   }
-  if (task.run <= 256) return with(quantise_teams<kMemory, 16, kTread>, 16);
-  if constexpr (kTread)
-    if (task.run <= 512) return with(quantise_teams<kMemory, 32, kTread>, 32);
-  if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kTread>, 64);
-  if (task.run <= 4096) return with(quantise_teams<kMemory, 256, kTread>, 256);
+  if (task.run <= 256) return with(quantise_teams<kMemory, 16, kWay>, 16);
+  if constexpr (kTread) {
+    if (task.run <= 512) return with(quantise_teams<kMemory, 32, kWay>, 32);
+    // A usual row, without lanes that have nothing to do and without barriers.
+    if constexpr (kMemory == Memory::none)
+      if (task.run <= 768) return with(quantise_teams<kMemory, 32, kWay, 6>, 32);
+  }
+  if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kWay>, 64);
+  if (task.run <= 4096) return with(quantise_teams<kMemory, 256, kWay>, 256);
   // With a memory the numbers of a thread would not fit its registers.
   if constexpr (kMemory == Memory::none) {
-    if (task.run <= 6144) return with(quantise_teams<kMemory, 256, kTread, 6>, 256);
-    return with(quantise_teams<kMemory, 256, kTread, 8>, 256);
+    if (task.run <= 6144) return with(quantise_teams<kMemory, 256, kWay, 6>, 256);
+    return with(quantise_teams<kMemory, 256, kWay, 8>, 256);
   }
   return false;
 }
@@ -1051,8 +1100,10 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
                                  stream, task);
       return true;
     }
-  return task.codec.grid == Grid::tread ? quantise_by_teams<kMemory, true>(task, stream)
-                                        : quantise_by_teams<kMemory, false>(task, stream);
+  if (task.codec.grid == Grid::tread) return quantise_by_teams<kMemory, Way::tread>(task, stream);
+  if constexpr (kMemory == Memory::none)
+    if (is_known_random(task)) return quantise_by_teams<kMemory, Way::random>(task, stream);
+  return quantise_by_teams<kMemory, Way::ends>(task, stream);
 }
 
 template <Memory kMemory, Dtype kDtype>
