@@ -403,7 +403,8 @@ TEST_F(DeviceCodec, RotatedBlocks) {
     }
 }
 
-// More rows than a thread walks down, and rows that are no power of two.
+// More rows than a thread walks down, rows that are no power of two, and rows of more strips than
+// the emulated device has blocks.
 TEST_F(DeviceCodec, ManyRows) {
   std::uint64_t number = 0;
   for (const char* text : {"quantise:bits=4,group=channel", "quantise:bits=3,group=row",
@@ -414,6 +415,8 @@ TEST_F(DeviceCodec, ManyRows) {
             message_of(parse_codec(text), dtype, {301, 24}, kind, derive(key_of(5), ++number)));
         expect_same_message(
             message_of(parse_codec(text), dtype, {9, 768}, kind, derive(key_of(5), ++number)));
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {5, 1048}, kind, derive(key_of(5), ++number)));
       }
 }
 
