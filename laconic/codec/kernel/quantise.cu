@@ -202,21 +202,26 @@ __device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint3
 // and what is known need not be asked for every four.
 enum class Way { tread, ends, random };
 
-bool is_known_random(const QuantiseTask& task) {
-  return task.rule.is_stochastic && task.codec.grid == Grid::ends && task.codec.bits == 4 &&
-         task.codec.scale == ScaleType::f32 && task.codes.alignment >= 4 && task.run <= 4096;
+// Whether codes and scales are of the usual kind.
+bool is_usual(const QuantiseTask& task) {
+  return task.codec.bits == 4 && task.codec.scale == ScaleType::f32 && task.codes.alignment >= 4;
 }
 
-// The same task, with what is known of it as constants.
+// The same task, where that is a constant.
+__device__ __forceinline__ QuantiseTask usual(QuantiseTask task) {
+  task.codec.bits = task.codes.bits = 4;
+  task.codec.scale = ScaleType::f32;
+  task.codes.alignment = 4;
+  task.radix = 16;
+  return task;
+}
+
 template <Way kWay>
 __device__ __forceinline__ QuantiseTask known(QuantiseTask task) {
   if constexpr (kWay == Way::random) {
+    task = usual(task);
     task.rule.is_stochastic = true;
     task.codec.grid = Grid::ends;
-    task.codec.bits = task.codes.bits = 4;
-    task.codec.scale = ScaleType::f32;
-    task.codes.alignment = 4;
-    task.radix = 16;
   }
   return task;
 }
@@ -374,14 +379,15 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kSteps; s += 2) {
     const unsigned a = kLanes * s * 4, b = a + kLanes * 4;
-    task.codes.store_pair_of<kWhole>(first + a, first + b, lane,
-                                     kWhole     ? 4 * kLanes
-                                     : a < size ? size - a
-                                                : 0,
-                                     kWhole     ? 4 * kLanes
-                                     : b < size ? size - b
-                                                : 0,
-                                     codes[s], codes[s + 1]);
+    task.codes.store_pair_of<kWhole, kWhole && kMemory == Memory::none && kLanes % 8 == 0>(
+        first + a, first + b, lane,
+        kWhole     ? 4 * kLanes
+        : a < size ? size - a
+                   : 0,
+        kWhole     ? 4 * kLanes
+        : b < size ? size - b
+                   : 0,
+        codes[s], codes[s + 1]);
   }
 }
 
@@ -419,6 +425,90 @@ __global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
     }
   }
   tell(task, is_unsound);
+}
+
+// --- bf16 without a memory, on the grid `tread` and of the usual kind. Numbers have half the
+// bytes, so a thread takes twice as many, that as much is under way and a group's scale is computed
+// by fewer; and whole eights, whose codes need no neighbour.
+
+constexpr int kEightSteps = 4;
+constexpr unsigned kEightSurplus = 0x11111111u;  // weights of eight codes of 4 bits
+
+// kWhole: all eight exist, and of a group all elements.
+template <bool kWhole>
+__device__ __forceinline__ void load_eight(const void* x, std::uint64_t i, unsigned left,
+                                           float (&to)[8]) {
+  if (kWhole || left >= 8) return load_wide<Dtype::bf16>(x, i, to);
+  for (unsigned j = 0; j < 8; ++j) to[j] = j < left ? load_one(Dtype::bf16, x, i + j) : 0.0f;
+}
+
+// Of a warp's lanes kLanes have a group.
+template <unsigned kLanes, bool kWhole>
+__device__ __forceinline__ void quantise_eights_of(const QuantiseTask& task, std::uint64_t group,
+                                                   unsigned size) {
+  const unsigned lane = threadIdx.x % kLanes;
+  const std::uint64_t first = group * task.run;
+  float x[kEightSteps][8];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 8;
+    load_eight<kWhole>(task.source.x, first + at, at < size ? size - at : 0, x[s]);
+  }
+  std::int32_t highest = kLowest;
+  std::uint32_t largest = 0;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s)
+    for (int j = 0; j < 8; ++j) {
+      const std::uint32_t bits = exact::bits_of(x[s][j]);
+      const auto number = static_cast<std::int32_t>(bits);
+      highest = number > highest ? number : highest;
+      largest = bits > largest ? bits : largest;
+    }
+  LACONIC_UNROLL_STEPS
+  for (unsigned by = 1; by < kLanes; by *= 2) {
+    const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+    const std::uint32_t other_largest = __shfl_xor_sync(kAllLanes, largest, by);
+    highest = other_highest > highest ? other_highest : highest;
+    largest = other_largest > largest ? other_largest : largest;
+  }
+  const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
+  const Ladder ladder = ladder_of<Way::tread>(task, scale);
+  if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 8;
+    if (!kWhole && at >= size) continue;
+    std::uint32_t codes = 0;
+    LACONIC_UNROLL_STEPS
+    for (int j = 0; j < 8; ++j)
+      codes =
+          codes * task.radix + exact::bits_of(round_on<Way::tread>(ladder, task.rule, x[s][j], 0));
+    codes -= exact::bits_of(exact::kToInteger) * kEightSurplus;
+    const unsigned left = kWhole ? 8 : size - at;
+    if (left < 8) codes &= ~0u << (8 - left) * 4;
+    task.codes.store_eight((first + at) / 8, codes, left);
+  }
+}
+
+template <unsigned kLanes>
+__global__ void __launch_bounds__(kThreads, 4) quantise_eights(QuantiseTask given) {
+  QuantiseTask task = usual(given);
+  task.codec.grid = Grid::tread;
+  constexpr unsigned kTeams = 32 / kLanes, kMost = kLanes * kEightSteps * 8;
+  const std::uint64_t team = threadIdx.x % 32 / kLanes, bands = thread_total() / 32;
+  for (std::uint64_t band = thread_number() / 32; band * kTeams < task.groups; band += bands) {
+    const std::uint64_t group = band * kTeams + team;
+    if (task.run == kMost && (band + 1) * kTeams * task.run <= task.elements) {
+      quantise_eights_of<kLanes, true>(task, group, kMost);
+      continue;
+    }
+    unsigned size = 0;
+    if (group < task.groups) {
+      const std::uint64_t left = task.elements - group * task.run;
+      size = static_cast<unsigned>(left < task.run ? left : task.run);
+    }
+    quantise_eights_of<kLanes, false>(task, group, size);
+  }
 }
 
 struct BlockExtremes {
@@ -1089,6 +1179,9 @@ void dequantise_wide_to(const DequantiseTask& task, Stream stream) {
   switch (task.codec.bits) {
     case 4: return with(dequantise_wide<kKind, kDtype, false, 4>);
     case 8: return with(dequantise_wide<kKind, kDtype, false, 8>);
+    case 2:  // nothing is read that could hide work
+      if constexpr (kKind == Delivery::store) return with(dequantise_wide<kKind, kDtype, false, 2>);
+      [[fallthrough]];
     default: return with(dequantise_wide<kKind, kDtype, false, 0>);
   }
 }
@@ -1159,6 +1252,19 @@ bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   return false;
 }
 
+bool quantise_by_eights(const QuantiseTask& task, Stream stream) {
+  const auto with = [&](auto* kernel, unsigned lanes) {
+    launch_over(kernel, parts_of(parts_of(task.groups, 32 / lanes), kWarps), kThreads, stream,
+                task);
+    return true;
+  };
+  constexpr unsigned kEach = 8 * kEightSteps;
+  if (task.source.dtype != Dtype::bf16 || !is_aligned_to(task.source.x, 16) || !is_usual(task) ||
+      task.codec.grid != Grid::tread || task.run > 32 * kEach)
+    return false;
+  return task.run <= 8 * kEach ? with(quantise_eights<8>, 8) : with(quantise_eights<32>, 32);
+}
+
 template <Memory kMemory>
 bool quantise_fast(const QuantiseTask& task, Stream stream) {
   if (task.codec.group == ScaleGroup::channel || !task.is_aligned ||
@@ -1179,9 +1285,12 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
                                  stream, task);
       return true;
     }
+  if constexpr (kMemory == Memory::none)
+    if (quantise_by_eights(task, stream)) return true;
   if (task.codec.grid == Grid::tread) return quantise_by_teams<kMemory, Way::tread>(task, stream);
   if constexpr (kMemory == Memory::none)
-    if (is_known_random(task)) return quantise_by_teams<kMemory, Way::random>(task, stream);
+    if (task.rule.is_stochastic && is_usual(task) && task.run <= 4096)
+      return quantise_by_teams<kMemory, Way::random>(task, stream);
   return quantise_by_teams<kMemory, Way::ends>(task, stream);
 }
 
