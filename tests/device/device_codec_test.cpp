@@ -403,7 +403,8 @@ TEST_F(DeviceCodec, RotatedBlocks) {
     }
 }
 
-// More rows than a thread walks down, and rows that are no power of two.
+// More rows than a thread walks down, rows that are no power of two, and rows of more strips than
+// the emulated device has blocks.
 TEST_F(DeviceCodec, ManyRows) {
   std::uint64_t number = 0;
   for (const char* text : {"quantise:bits=4,group=channel", "quantise:bits=3,group=row",
@@ -414,6 +415,8 @@ TEST_F(DeviceCodec, ManyRows) {
             message_of(parse_codec(text), dtype, {301, 24}, kind, derive(key_of(5), ++number)));
         expect_same_message(
             message_of(parse_codec(text), dtype, {9, 768}, kind, derive(key_of(5), ++number)));
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {5, 1048}, kind, derive(key_of(5), ++number)));
       }
 }
 
@@ -430,6 +433,34 @@ TEST_F(DeviceCodec, LongRows) {
       ++number;
       expect_same_message(message_of(parse_codec(text), kDtypes[number % 4], shape,
                                      kRowKinds[number / 2 % 3], derive(key_of(6), number)));
+    }
+}
+
+// Codes of 4 bits rounded at random, which have kernels of their own: groups that fill their lanes
+// and others, and a last one that is cut off.
+TEST_F(DeviceCodec, RoundedAtRandom) {
+  constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+  constexpr Kind kRoundedKinds[] = {Kind::normal, Kind::one_bad, Kind::denormal, Kind::normal};
+  std::uint64_t number = 0;
+  for (const int block : {256, 200, 1024, 600, 4096, 2000})
+    for (const std::int64_t size : {8192, 5003}) {
+      ++number;
+      expect_same_message(message_of(
+          parse_codec(fmt::format("quantise:bits=4,block={},grid=ends,rounding=stochastic", block)),
+          kDtypes[number % 3], {size}, kRoundedKinds[number % 4], derive(key_of(7), number)));
+    }
+}
+
+// Numbers of 16 bits without a memory, likewise.
+TEST_F(DeviceCodec, EightsOfBf16) {
+  constexpr Kind kEightKinds[] = {Kind::normal, Kind::one_bad, Kind::denormal, Kind::normal};
+  std::uint64_t number = 0;
+  for (const int block : {256, 200, 1024, 600})
+    for (const std::int64_t size : {8192, 5003, 131}) {
+      ++number;
+      expect_same_message(message_of(parse_codec(fmt::format("quantise:bits=4,block={}", block)),
+                                     Dtype::bf16, {size}, kEightKinds[number % 4],
+                                     derive(key_of(8), number)));
     }
 }
 

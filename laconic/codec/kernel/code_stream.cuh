@@ -64,8 +64,20 @@ struct CodeStream {
     if (within < left) store_eight(((is_odd ? b : a) + within) / 8, word, left - within);
   }
 
-  // The same for teams of any number of lanes, an even one. kWhole: all elements exist.
-  template <bool kWhole>
+  // Codes 8 e ... 8 e + 7 of 3 bits, as `word`, of which four lanes of a warp, two apart, have
+  // neighbouring ones, the first at a multiple of 4: three of them store a word.
+  __device__ __forceinline__ void store_threes(std::uint64_t e, std::uint32_t word) const {
+    const unsigned mine = static_cast<unsigned>(e) % 4;
+    const std::uint32_t next = __shfl_sync(kAllLanes, word, threadIdx.x % 32 + 2);
+    const std::uint32_t joined = word << 8 * (mine + 1) % 32 | next >> (16 - 8 * mine) % 32;
+    if (mine < 3)
+      *reinterpret_cast<std::uint32_t*>(at + e / 4 * 12 + 4 * mine) =
+          __byte_perm(joined, 0, 0x0123);
+  }
+
+  // The same as store_pair() for teams of any number of lanes, an even one. kWhole: all elements
+  // exist. kFours: a and b are multiples of 32, and so are the elements of a team.
+  template <bool kWhole, bool kFours = false>
   __device__ __forceinline__ void store_pair_of(std::uint64_t a, std::uint64_t b, unsigned lane,
                                                 unsigned left_a, unsigned left_b,
                                                 std::uint32_t codes_a,
@@ -76,6 +88,8 @@ struct CodeStream {
                                       : std::uint64_t{codes_a} << 4 * bits | other;
     const unsigned within = lane / 2 * 8, left = is_odd ? left_b : left_a;
     const std::uint64_t e = ((is_odd ? b : a) + within) / 8;
+    if constexpr (kFours)
+      if (bits == 3 && alignment >= 4) return store_threes(e, static_cast<std::uint32_t>(word));
     if constexpr (kWhole)
       store_eight(e, word, 8);
     else if (within < left)

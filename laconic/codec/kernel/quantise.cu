@@ -2,8 +2,8 @@
 // so memory is read once: by a part of a warp, some warps or a block of threads, 16 elements each.
 // Lanes hold fours of neighbouring elements, so loads and stores of numbers are of 16 bytes side by
 // side; codes are exchanged between neighbouring lanes, because only eight of them fill whole bytes
-// whatever the bits. Groups of other sizes, channels and unaligned tensors take three simpler
-// passes.
+// whatever the bits. Channels take one kernel that waits for itself; groups of other sizes and
+// unaligned tensors take three simpler passes.
 #include "laconic/codec/kernel/access.cuh"
 #include "laconic/codec/kernel/code_stream.cuh"
 
@@ -197,15 +197,44 @@ __device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint3
   return {magnitude, highest};
 }
 
+// The ways to a code that have kernels of their own. `random` is that of the grid `ends` where 4
+// bits are rounded at random: with no memory to wait for, arithmetic decides how long that takes,
+// and what is known need not be asked for every four.
+enum class Way { tread, ends, random };
+
+// Whether codes and scales are of the usual kind.
+bool is_usual(const QuantiseTask& task) {
+  return task.codec.bits == 4 && task.codec.scale == ScaleType::f32 && task.codes.alignment >= 4;
+}
+
+// The same task, where that is a constant.
+__device__ __forceinline__ QuantiseTask usual(QuantiseTask task) {
+  task.codec.bits = task.codes.bits = 4;
+  task.codec.scale = ScaleType::f32;
+  task.codes.alignment = 4;
+  task.radix = 16;
+  return task;
+}
+
+template <Way kWay>
+__device__ __forceinline__ QuantiseTask known(QuantiseTask task) {
+  if constexpr (kWay == Way::random) {
+    task = usual(task);
+    task.rule.is_stochastic = true;
+    task.codec.grid = Grid::ends;
+  }
+  return task;
+}
+
 // What turns numbers into codes, on one of two grids.
 struct Ladder {
   float factor, middle, step, low, high;
 };
 
 // Of a dead group all codes are that of zero, whatever it holds.
-template <bool kTread>
+template <Way kWay>
 __device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scale) {
-  if constexpr (kTread) {
+  if constexpr (kWay == Way::tread) {
     if (scale == 0 || exact::is_nan(scale)) return {0, 0, scale, 0, 0};
     // A step is a quotient by a power of two, so a product is as exact.
     return {task.rule.half / scale, 0, scale * task.inverse, task.rule.low, task.rule.high};
@@ -215,16 +244,21 @@ __device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scal
   return {level.encode_factor, level.middle, level.step, task.rule.low, task.rule.high};
 }
 
+// y + noise_of(word). That is a product without rounding, so it may be fused with the sum.
+__device__ __forceinline__ float with_noise(float y, std::uint32_t word) {
+  return fmaf(static_cast<float>(static_cast<std::int32_t>(word >> 8)), 0x1p-24f, y);
+}
+
 // As round_to_code(): kToInteger plus the code.
-template <bool kTread>
+template <Way kWay>
 __device__ __forceinline__ float round_on(const Ladder& ladder, const exact::Rule& rule, float v,
                                           std::uint32_t word) {
   float y = v * ladder.factor;
-  if constexpr (!kTread) {
+  if constexpr (kWay != Way::tread) {
     y = y + ladder.middle;
     if (rule.is_stochastic)
       // Limits are integers, so it is all the same whether they or rounding down come first.
-      return __fadd_rd(fminf(fmaxf(y + exact::noise_of(word), ladder.low), ladder.high),
+      return __fadd_rd(fminf(fmaxf(with_noise(y, word), ladder.low), ladder.high),
                        exact::kToInteger);
   }
   return fminf(fmaxf(y, ladder.low), ladder.high) + rule.to_integer;
@@ -241,7 +275,7 @@ __device__ __forceinline__ void load_team(const void* x, std::uint64_t first, un
   }
 }
 
-template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole, int kSteps>
+template <Memory kMemory, unsigned kLanes, Way kWay, bool kWhole, int kSteps>
 __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
                                               unsigned size, bool& is_unsound) {
   const unsigned lane = threadIdx.x % kLanes;
@@ -277,12 +311,17 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
           static_cast<std::int32_t>(bits) > highest ? static_cast<std::int32_t>(bits) : highest;
       largest = bits > largest ? bits : largest;
     }
+  // Only the grid `tread` asks which sign the largest has.
+  if constexpr (kWay == Way::random)
+    largest = static_cast<std::uint32_t>(extremes_of(highest, largest).magnitude);
   constexpr unsigned kShuffled = kLanes < 32 ? kLanes : 32;
   LACONIC_UNROLL_STEPS
   for (unsigned by = 1; by < kShuffled; by *= 2) {
-    const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+    if constexpr (kWay != Way::random) {
+      const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+      highest = other_highest > highest ? other_highest : highest;
+    }
     const std::uint32_t other_largest = __shfl_xor_sync(kAllLanes, largest, by);
-    highest = other_highest > highest ? other_highest : highest;
     largest = other_largest > largest ? other_largest : largest;
   }
   if constexpr (kLanes > 32) {
@@ -299,8 +338,11 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
       largest = shared.bits[w] > largest ? shared.bits[w] : largest;
     }
   }
-  const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
-  const Ladder ladder = ladder_of<kTread>(task, scale);
+  const Extremes extremes = kWay == Way::random
+                                ? Extremes{static_cast<std::int32_t>(largest), kLowest}
+                                : extremes_of(highest, largest);
+  const float scale = exact::choose_scale(task.codec, extremes);
+  const Ladder ladder = ladder_of<kWay>(task, scale);
   if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
   std::uint32_t codes[kSteps];
   LACONIC_UNROLL_STEPS
@@ -310,15 +352,15 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     codes[s] = 0;
     if (left == 0) continue;
     exact::FourWords words = {{0, 0, 0, 0}};
-    if (!kTread && task.rule.is_stochastic)
+    if (kWay != Way::tread && task.rule.is_stochastic)
       words = exact::philox_words(task.noise, (first + at) / 4);
     LACONIC_UNROLL_STEPS
     for (unsigned j = 0; j < 4; ++j) {
-      const float rounded = round_on<kTread>(ladder, task.rule, sent[s].at[j], words.at[j]);
+      const float rounded = round_on<kWay>(ladder, task.rule, sent[s].at[j], words.at[j]);
       codes[s] = codes[s] * task.radix + exact::bits_of(rounded);
       if constexpr (kMemory != Memory::none) {
         float q = rounded - task.rule.to_integer;
-        if constexpr (!kTread) q = q - ladder.middle;
+        if constexpr (kWay != Way::tread) q = q - ladder.middle;
         const float received = q * ladder.step;
         sent[s].at[j] =
             kMemory == Memory::feedback ? sent[s].at[j] - received : before[s].at[j] + received;
@@ -337,14 +379,15 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kSteps; s += 2) {
     const unsigned a = kLanes * s * 4, b = a + kLanes * 4;
-    task.codes.store_pair_of<kWhole>(first + a, first + b, lane,
-                                     kWhole     ? 4 * kLanes
-                                     : a < size ? size - a
-                                                : 0,
-                                     kWhole     ? 4 * kLanes
-                                     : b < size ? size - b
-                                                : 0,
-                                     codes[s], codes[s + 1]);
+    task.codes.store_pair_of<kWhole, kWhole && kMemory == Memory::none && kLanes % 8 == 0>(
+        first + a, first + b, lane,
+        kWhole     ? 4 * kLanes
+        : a < size ? size - a
+                   : 0,
+        kWhole     ? 4 * kLanes
+        : b < size ? size - b
+                   : 0,
+        codes[s], codes[s + 1]);
   }
 }
 
@@ -356,9 +399,10 @@ inline constexpr int kResident = kMemory != Memory::none ? 3
 
 // Groups of 64 elements or more, up to kSteps fours for each of kLanes threads. All threads of a
 // block, or of a warp, go round equally often, because they exchange.
-template <Memory kMemory, unsigned kLanes, bool kTread, int kSteps = kTeamSteps>
+template <Memory kMemory, unsigned kLanes, Way kWay, int kSteps = kTeamSteps>
 __global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
-    quantise_teams(QuantiseTask task) {
+    quantise_teams(QuantiseTask given) {
+  const QuantiseTask task = known<kWay>(given);
   constexpr unsigned kMost = kLanes * kSteps * 4;
   constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
   constexpr unsigned kTeams = kTogether / kLanes;
@@ -370,17 +414,101 @@ __global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
     const std::uint64_t group = band * kTeams + team;
     const bool is_whole = task.run == kMost && (band + 1) * kTeams * task.run <= task.elements;
     if (is_whole) {
-      quantise_team<kMemory, kLanes, kTread, true, kSteps>(task, group, kMost, is_unsound);
+      quantise_team<kMemory, kLanes, kWay, true, kSteps>(task, group, kMost, is_unsound);
     } else {
       unsigned size = 0;
       if (group < task.groups) {
         const std::uint64_t left = task.elements - group * task.run;
         size = static_cast<unsigned>(left < task.run ? left : task.run);
       }
-      quantise_team<kMemory, kLanes, kTread, false, kSteps>(task, group, size, is_unsound);
+      quantise_team<kMemory, kLanes, kWay, false, kSteps>(task, group, size, is_unsound);
     }
   }
   tell(task, is_unsound);
+}
+
+// --- bf16 without a memory, on the grid `tread` and of the usual kind. Numbers have half the
+// bytes, so a thread takes twice as many, that as much is under way and a group's scale is computed
+// by fewer; and whole eights, whose codes need no neighbour.
+
+constexpr int kEightSteps = 4;
+constexpr unsigned kEightSurplus = 0x11111111u;  // weights of eight codes of 4 bits
+
+// kWhole: all eight exist, and of a group all elements.
+template <bool kWhole>
+__device__ __forceinline__ void load_eight(const void* x, std::uint64_t i, unsigned left,
+                                           float (&to)[8]) {
+  if (kWhole || left >= 8) return load_wide<Dtype::bf16>(x, i, to);
+  for (unsigned j = 0; j < 8; ++j) to[j] = j < left ? load_one(Dtype::bf16, x, i + j) : 0.0f;
+}
+
+// Of a warp's lanes kLanes have a group.
+template <unsigned kLanes, bool kWhole>
+__device__ __forceinline__ void quantise_eights_of(const QuantiseTask& task, std::uint64_t group,
+                                                   unsigned size) {
+  const unsigned lane = threadIdx.x % kLanes;
+  const std::uint64_t first = group * task.run;
+  float x[kEightSteps][8];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 8;
+    load_eight<kWhole>(task.source.x, first + at, at < size ? size - at : 0, x[s]);
+  }
+  std::int32_t highest = kLowest;
+  std::uint32_t largest = 0;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s)
+    for (int j = 0; j < 8; ++j) {
+      const std::uint32_t bits = exact::bits_of(x[s][j]);
+      const auto number = static_cast<std::int32_t>(bits);
+      highest = number > highest ? number : highest;
+      largest = bits > largest ? bits : largest;
+    }
+  LACONIC_UNROLL_STEPS
+  for (unsigned by = 1; by < kLanes; by *= 2) {
+    const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+    const std::uint32_t other_largest = __shfl_xor_sync(kAllLanes, largest, by);
+    highest = other_highest > highest ? other_highest : highest;
+    largest = other_largest > largest ? other_largest : largest;
+  }
+  const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
+  const Ladder ladder = ladder_of<Way::tread>(task, scale);
+  if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kEightSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 8;
+    if (!kWhole && at >= size) continue;
+    std::uint32_t codes = 0;
+    LACONIC_UNROLL_STEPS
+    for (int j = 0; j < 8; ++j)
+      codes =
+          codes * task.radix + exact::bits_of(round_on<Way::tread>(ladder, task.rule, x[s][j], 0));
+    codes -= exact::bits_of(exact::kToInteger) * kEightSurplus;
+    const unsigned left = kWhole ? 8 : size - at;
+    if (left < 8) codes &= ~0u << (8 - left) * 4;
+    task.codes.store_eight((first + at) / 8, codes, left);
+  }
+}
+
+template <unsigned kLanes>
+__global__ void __launch_bounds__(kThreads, 4) quantise_eights(QuantiseTask given) {
+  QuantiseTask task = usual(given);
+  task.codec.grid = Grid::tread;
+  constexpr unsigned kTeams = 32 / kLanes, kMost = kLanes * kEightSteps * 8;
+  const std::uint64_t team = threadIdx.x % 32 / kLanes, bands = thread_total() / 32;
+  for (std::uint64_t band = thread_number() / 32; band * kTeams < task.groups; band += bands) {
+    const std::uint64_t group = band * kTeams + team;
+    if (task.run == kMost && (band + 1) * kTeams * task.run <= task.elements) {
+      quantise_eights_of<kLanes, true>(task, group, kMost);
+      continue;
+    }
+    unsigned size = 0;
+    if (group < task.groups) {
+      const std::uint64_t left = task.elements - group * task.run;
+      size = static_cast<unsigned>(left < task.run ? left : task.run);
+    }
+    quantise_eights_of<kLanes, false>(task, group, size);
+  }
 }
 
 struct BlockExtremes {
@@ -576,116 +704,195 @@ __global__ void __launch_bounds__(kThreads) any_codes(AnyTask any) {
   tell(task, is_unsound);
 }
 
-// --- channels where all is aligned and rows are whole eights: a thread keeps to eight columns, or
-// to four, and walks down some rows, two or more at a time.
+// --- channels where all is aligned and rows are whole eights: one kernel that reads everything
+// twice, because a scale is known only when all of its column was seen. A block of threads has a
+// strip of columns, a thread four of them, and all blocks move down the rows side by side. Then
+// they wait for each other and make codes on the way back, so that what was read last, and is still
+// in the cache, comes first.
+
+constexpr unsigned kStripThreads = 512;
+constexpr unsigned kStripFours = 64;  // the widest, so that few threads add to one extreme at once
 
 struct ChannelTask {
-  AnyTask any;
-  std::uint64_t rows;
-  unsigned width;  // of a row, in the fours or eights of a thread
+  QuantiseTask task;
+  Extremes* extremes;
+  unsigned rows;
+  unsigned fours;          // of a row
+  unsigned strips, width;  // a strip's in fours, an even number
 };
 
-constexpr unsigned kChannelRows = 64;  // of a thread that looks for extremes
-constexpr unsigned kCodedRows = 16;    // of a thread that makes codes
+struct StripShared {
+  Extremes extremes[4 * kStripFours];
+  Level levels[4 * kStripFours];
+};
 
+// What a thread has of a strip: elements `first`, `first` + step, ... and three behind each.
+struct StripPart {
+  unsigned begin, columns;  // of the strip
+  unsigned within;          // the thread's first column, from `begin` on
+  std::uint64_t first, step;
+  unsigned rows, most;  // how many are this thread's, and any thread's
+};
+
+// Of `per` blocks for each strip this is number blockIdx.x % per.
+__device__ __forceinline__ StripPart part_of(const ChannelTask& channel, unsigned strip,
+                                             unsigned per) {
+  const unsigned high = kStripThreads / channel.width, row = threadIdx.x / channel.width;
+  const unsigned four = strip * channel.width + threadIdx.x % channel.width;
+  const unsigned first = blockIdx.x % per * high + row, step = per * high;
+  const bool is_there =
+      row < high && strip < channel.strips && four < channel.fours && first < channel.rows;
+  StripPart part;
+  part.begin = strip * channel.width * 4;
+  const auto run = channel.fours * 4, past = part.begin + channel.width * 4;
+  part.columns = part.begin < run ? (past < run ? past : run) - part.begin : 0;
+  part.within = threadIdx.x % channel.width * 4;
+  part.first = std::uint64_t{first} * run + four * 4;
+  part.step = std::uint64_t{step} * run;
+  part.rows = is_there ? (channel.rows - first - 1) / step + 1 : 0;
+  part.most = (channel.rows - 1) / step + 1;
+  return part;
+}
+
+// The extremes of all rows of this block, in its shared memory.
 template <Memory kMemory, Dtype kDtype>
-__global__ void __launch_bounds__(kThreads) channel_extremes(ChannelTask channel) {
-  constexpr unsigned kAtOnce = 4;
-  const QuantiseTask& task = channel.any.task;
-  const std::uint64_t bands = parts_of(channel.rows, kChannelRows);
-  for (std::uint64_t p = thread_number(); p < bands * channel.width; p += thread_total()) {
-    const std::uint64_t row = p / channel.width * kChannelRows, column = p % channel.width * 4;
-    const std::uint64_t left = channel.rows - row;
-    const unsigned rows = left < kChannelRows ? static_cast<unsigned>(left) : kChannelRows;
-    std::int32_t highest[4] = {kLowest, kLowest, kLowest, kLowest};
-    std::uint32_t largest[4] = {0, 0, 0, 0};
-    for (unsigned r = 0; r < rows; r += kAtOnce) {
-      Four x[kAtOnce], before[kAtOnce];
-      LACONIC_UNROLL_STEPS
-      for (unsigned k = 0; k < kAtOnce; ++k) {
-        // The last row again rather than one that does not exist: extremes do not mind.
-        const unsigned at = r + k < rows ? r + k : rows - 1;
-        const std::uint64_t i = (row + at) * task.run + column;
-        load_wide<kDtype>(task.source.x, i, x[k].at);
-        if constexpr (kMemory != Memory::none)
-          load_wide<Dtype::f32>(task.source.before, i, before[k].at);
-      }
-      LACONIC_UNROLL_STEPS
-      for (unsigned k = 0; k < kAtOnce; ++k)
-        for (int j = 0; j < 4; ++j) {
-          const float sent =
-              kMemory == Memory::none ? x[k].at[j] : combined(kMemory, x[k].at[j], before[k].at[j]);
-          const std::uint32_t bits = exact::bits_of(sent);
-          const auto number = static_cast<std::int32_t>(bits);
-          highest[j] = number > highest[j] ? number : highest[j];
-          largest[j] = bits > largest[j] ? bits : largest[j];
-        }
+__device__ __forceinline__ void find_extremes(const QuantiseTask& task, const StripPart& part,
+                                              StripShared& shared) {
+  constexpr unsigned kAtOnce = kMemory == Memory::none ? 8 : 4;
+  std::int32_t highest[4] = {kLowest, kLowest, kLowest, kLowest};
+  std::uint32_t largest[4] = {0, 0, 0, 0};
+  for (unsigned r = 0; r < part.rows; r += kAtOnce) {
+    Four x[kAtOnce], before[kAtOnce];
+    LACONIC_UNROLL_STEPS
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      // The last row again rather than one that does not exist: extremes do not mind.
+      const unsigned row = r + k < part.rows ? r + k : part.rows - 1;
+      const std::uint64_t i = part.first + row * part.step;
+      load_wide<kDtype>(task.source.x, i, x[k].at);
+      if constexpr (kMemory != Memory::none)
+        load_wide<Dtype::f32>(task.source.before, i, before[k].at);
     }
+    LACONIC_UNROLL_STEPS
+    for (unsigned k = 0; k < kAtOnce; ++k)
+      for (int j = 0; j < 4; ++j) {
+        const float sent =
+            kMemory == Memory::none ? x[k].at[j] : combined(kMemory, x[k].at[j], before[k].at[j]);
+        const std::uint32_t bits = exact::bits_of(sent);
+        const auto number = static_cast<std::int32_t>(bits);
+        highest[j] = number > highest[j] ? number : highest[j];
+        largest[j] = bits > largest[j] ? bits : largest[j];
+      }
+  }
+  __syncthreads();
+  if (threadIdx.x < part.columns) shared.extremes[threadIdx.x] = {0, kLowest};
+  __syncthreads();
+  if (part.rows > 0)
     for (int j = 0; j < 4; ++j)
-      raise_shared(channel.any.extremes[column + j], extremes_of(highest[j], largest[j]));
+      raise_shared(shared.extremes[part.within + j], extremes_of(highest[j], largest[j]));
+  __syncthreads();
+}
+
+// Four numbers of a row become codes and, in place, what is remembered.
+template <Memory kMemory, bool kTread>
+__device__ __forceinline__ std::uint32_t encode_columns(const QuantiseTask& task,
+                                                        const Level (&levels)[4], std::uint64_t i,
+                                                        Four& sent, const Four& before) {
+  exact::FourWords words = {{0, 0, 0, 0}};
+  if (!kTread && task.rule.is_stochastic) words = exact::philox_words(task.noise, i / 4);
+  std::uint32_t codes = 0;
+  LACONIC_UNROLL_STEPS
+  for (int j = 0; j < 4; ++j) {
+    const Level& level = levels[j];
+    float& v = sent.at[j];
+    if constexpr (kMemory != Memory::none) v = combined(kMemory, v, before.at[j]);
+    const float rounded =
+        kTread ? exact::round_to_tread(task.rule, v, level)
+               : exact::round_to_code(task.rule, v, level, exact::noise_of(words.at[j]));
+    codes = codes * task.radix + exact::bits_of(rounded);
+    if constexpr (kMemory != Memory::none) {
+      float q = rounded - task.rule.to_integer;
+      if (!kTread && task.rule.grid == Grid::ends) q = q - level.middle;
+      v = kMemory == Memory::feedback ? v - q * level.step : before.at[j] + q * level.step;
+    }
+  }
+  return codes - task.surplus;
+}
+
+// The codes of all rows of this block, from the last on. All threads go round equally often,
+// because neighbours exchange.
+template <Memory kMemory, Dtype kDtype, bool kTread>
+__device__ __forceinline__ void make_codes(const QuantiseTask& task, const StripPart& part,
+                                           const StripShared& shared, bool& is_unsound) {
+  constexpr unsigned kAtOnce = kMemory == Memory::none ? 4 : 2;
+  Level levels[4] = {};
+  if (part.rows > 0)
+    for (int j = 0; j < 4; ++j) levels[j] = shared.levels[part.within + j];
+  for (unsigned r = (part.most - 1) / kAtOnce * kAtOnce + kAtOnce; r > 0;) {
+    r -= kAtOnce;
+    const std::uint64_t at = part.first + r * part.step;
+    Four x[kAtOnce], before[kAtOnce];
+    LACONIC_UNROLL_STEPS
+    for (unsigned k = 0; k < kAtOnce; ++k) {
+      if (r + k >= part.rows) continue;
+      load_wide<kDtype>(task.source.x, at + k * part.step, x[k].at);
+      if constexpr (kMemory != Memory::none)
+        load_wide<Dtype::f32>(task.source.before, at + k * part.step, before[k].at);
+    }
+    LACONIC_UNROLL_STEPS
+    for (unsigned k = 0; k < kAtOnce; k += 2) {
+      std::uint32_t codes[2] = {0, 0};
+      LACONIC_UNROLL_STEPS
+      for (unsigned m = 0; m < 2; ++m) {
+        if (r + k + m >= part.rows) continue;
+        Four& four = x[k + m];
+        const std::uint64_t i = at + (k + m) * part.step;
+        codes[m] = encode_columns<kMemory, kTread>(task, levels, i, four, before[k + m]);
+        if constexpr (kMemory != Memory::none) {
+          if (has_unsound(four.at)) [[unlikely]] {
+            is_unsound = true;
+            settle_nans(four.at);
+          }
+          store_wide<Dtype::f32>(task.source.after, i, four.at);
+        }
+      }
+      // Where the eight of this thread and its neighbour begins, in both rows.
+      const unsigned lane = threadIdx.x % 2;
+      const std::uint64_t a = at + k * part.step - 4 * lane;
+      task.codes.store_pair_of<false>(a, a + part.step, lane, r + k < part.rows ? 8 : 0,
+                                      r + k + 1 < part.rows ? 8 : 0, codes[0], codes[1]);
+    }
   }
 }
 
 template <Memory kMemory, Dtype kDtype, bool kTread>
-__global__ void __launch_bounds__(kThreads) channel_codes(ChannelTask channel) {
-  constexpr unsigned kAtOnce = kMemory == Memory::none ? 4 : 2;
-  const QuantiseTask& task = channel.any.task;
-  const std::uint64_t bands = parts_of(channel.rows, kCodedRows);
+__global__ void __launch_bounds__(kStripThreads, 2) quantise_strips(ChannelTask channel) {
+  auto& shared = shared_memory<StripShared>();
+  const QuantiseTask& task = channel.task;
+  const unsigned per = gridDim.x < channel.strips ? 1 : gridDim.x / channel.strips;
+  const unsigned together = gridDim.x / per;
+  const unsigned rounds = (channel.strips + together - 1) / together;
+  for (std::uint64_t g = thread_number(); g < task.groups; g += thread_total())
+    channel.extremes[g] = {0, kLowest};
+  for (unsigned round = 0; round < rounds; ++round) {
+    const StripPart part = part_of(channel, round * together + blockIdx.x / per, per);
+    find_extremes<kMemory, kDtype>(task, part, shared);
+    if (round == 0) grid_sync();  // all were cleared
+    if (threadIdx.x < part.columns)
+      raise_shared(channel.extremes[part.begin + threadIdx.x], shared.extremes[threadIdx.x]);
+  }
+  grid_sync();
   bool is_unsound = false;
-  for (std::uint64_t p = thread_number(); p < bands * channel.width; p += thread_total()) {
-    const std::uint64_t row = p / channel.width * kCodedRows, column = p % channel.width * 8;
-    const std::uint64_t left = channel.rows - row;
-    const unsigned rows = left < kCodedRows ? static_cast<unsigned>(left) : kCodedRows;
-    Level levels[8];
-    LACONIC_UNROLL_STEPS
-    for (int j = 0; j < 8; ++j) levels[j] = channel.any.levels[column + j];
-    for (unsigned r = 0; r < rows; r += kAtOnce) {
-      float x[kAtOnce][8], before[kAtOnce][8];
-      LACONIC_UNROLL_STEPS
-      for (unsigned k = 0; k < kAtOnce; ++k) {
-        const std::uint64_t i = (row + r + k) * task.run + column;
-        if (r + k >= rows) continue;
-        load_wide<kDtype>(task.source.x, i, x[k]);
-        if constexpr (kMemory != Memory::none)
-          load_wide<Dtype::f32>(task.source.before, i, before[k]);
-      }
-      LACONIC_UNROLL_STEPS
-      for (unsigned k = 0; k < kAtOnce; ++k) {
-        if (r + k >= rows) continue;
-        const std::uint64_t i = (row + r + k) * task.run + column;
-        std::uint32_t codes[2] = {0, 0};
-        LACONIC_UNROLL_STEPS
-        for (int half = 0; half < 2; ++half) {
-          exact::FourWords words = {{0, 0, 0, 0}};
-          if (!kTread && task.rule.is_stochastic)
-            words = exact::philox_words(task.noise, i / 4 + half);
-          LACONIC_UNROLL_STEPS
-          for (int j = 0; j < 4; ++j) {
-            const Level& level = levels[4 * half + j];
-            float& v = x[k][4 * half + j];
-            const float old = before[k][4 * half + j];
-            if constexpr (kMemory != Memory::none) v = combined(kMemory, v, old);
-            const float rounded =
-                kTread ? exact::round_to_tread(task.rule, v, level)
-                       : exact::round_to_code(task.rule, v, level, exact::noise_of(words.at[j]));
-            codes[half] = codes[half] << task.codec.bits | exact::code_of(rounded);
-            if constexpr (kMemory != Memory::none) {
-              float q = rounded - task.rule.to_integer;
-              if (!kTread && task.rule.grid == Grid::ends) q = q - level.middle;
-              v = kMemory == Memory::feedback ? v - q * level.step : old + q * level.step;
-            }
-          }
-        }
-        task.codes.store_eight(i / 8, std::uint64_t{codes[0]} << 4 * task.codec.bits | codes[1], 8);
-        if constexpr (kMemory != Memory::none) {
-          if (has_unsound(x[k])) [[unlikely]] {
-            is_unsound = true;
-            settle_nans(x[k]);
-          }
-          store_wide<Dtype::f32>(task.source.after, i, x[k]);
-        }
-      }
+  for (unsigned round = rounds; round-- > 0;) {
+    const StripPart part = part_of(channel, round * together + blockIdx.x / per, per);
+    __syncthreads();
+    if (threadIdx.x < part.columns) {
+      const unsigned g = part.begin + threadIdx.x;
+      const float scale = exact::choose_scale(task.codec, channel.extremes[g]);
+      if (blockIdx.x % per == 0) store_scale(task.codec, task.scales, g, scale);
+      shared.levels[threadIdx.x] = exact::encode_level(task.codec, scale);
     }
+    __syncthreads();
+    make_codes<kMemory, kDtype, kTread>(task, part, shared, is_unsound);
   }
   tell(task, is_unsound);
 }
@@ -972,6 +1179,9 @@ void dequantise_wide_to(const DequantiseTask& task, Stream stream) {
   switch (task.codec.bits) {
     case 4: return with(dequantise_wide<kKind, kDtype, false, 4>);
     case 8: return with(dequantise_wide<kKind, kDtype, false, 8>);
+    case 2:  // nothing is read that could hide work
+      if constexpr (kKind == Delivery::store) return with(dequantise_wide<kKind, kDtype, false, 2>);
+      [[fallthrough]];
     default: return with(dequantise_wide<kKind, kDtype, false, 0>);
   }
 }
@@ -1005,7 +1215,7 @@ QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
           CodeStream(codec.bits, payload + layout.codes_at)};
 }
 
-template <Memory kMemory, bool kTread>
+template <Memory kMemory, Way kWay>
 bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   const auto with = [&](auto* kernel, unsigned lanes) {
     const unsigned together = lanes < 32 ? 32 : kThreads;
@@ -1013,22 +1223,46 @@ bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
     launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
     return true;
   };
+  constexpr bool kTread = kWay == Way::tread;
+  // The fewer lanes a group has, the less often its scale is computed.
+  if constexpr (kWay == Way::random) {
+    if (task.run <= 256) return with(quantise_teams<kMemory, 8, kWay, 8>, 8);
+    if (task.run <= 1024) return with(quantise_teams<kMemory, 32, kWay, 8>, 32);
+    return with(quantise_teams<kMemory, 256, kWay>, 256);
+  }
   // Fewer kinds for the grids that are used less: each takes a second to compile.
   if constexpr (kTread) {
-    if (task.run <= 64) return with(quantise_teams<kMemory, 4, kTread>, 4);
-    if (task.run <= 128) return with(quantise_teams<kMemory, 8, kTread>, 8);
+    if (task.run <= 64) return with(quantise_teams<kMemory, 4, kWay>, 4);
+    if (task.run <= 128) return with(quantise_teams<kMemory, 8, kWay>, 8);
   }
-  if (task.run <= 256) return with(quantise_teams<kMemory, 16, kTread>, 16);
-  if constexpr (kTread)
-    if (task.run <= 512) return with(quantise_teams<kMemory, 32, kTread>, 32);
-  if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kTread>, 64);
-  if (task.run <= 4096) return with(quantise_teams<kMemory, 256, kTread>, 256);
+  if (task.run <= 256) return with(quantise_teams<kMemory, 16, kWay>, 16);
+  if constexpr (kTread) {
+    if (task.run <= 512) return with(quantise_teams<kMemory, 32, kWay>, 32);
+    // A usual row, without lanes that have nothing to do and without barriers.
+    if constexpr (kMemory == Memory::none)
+      if (task.run <= 768) return with(quantise_teams<kMemory, 32, kWay, 6>, 32);
+  }
+  if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kWay>, 64);
+  if (task.run <= 4096) return with(quantise_teams<kMemory, 256, kWay>, 256);
   // With a memory the numbers of a thread would not fit its registers.
   if constexpr (kMemory == Memory::none) {
-    if (task.run <= 6144) return with(quantise_teams<kMemory, 256, kTread, 6>, 256);
-    return with(quantise_teams<kMemory, 256, kTread, 8>, 256);
+    if (task.run <= 6144) return with(quantise_teams<kMemory, 256, kWay, 6>, 256);
+    return with(quantise_teams<kMemory, 256, kWay, 8>, 256);
   }
   return false;
+}
+
+bool quantise_by_eights(const QuantiseTask& task, Stream stream) {
+  const auto with = [&](auto* kernel, unsigned lanes) {
+    launch_over(kernel, parts_of(parts_of(task.groups, 32 / lanes), kWarps), kThreads, stream,
+                task);
+    return true;
+  };
+  constexpr unsigned kEach = 8 * kEightSteps;
+  if (task.source.dtype != Dtype::bf16 || !is_aligned_to(task.source.x, 16) || !is_usual(task) ||
+      task.codec.grid != Grid::tread || task.run > 32 * kEach)
+    return false;
+  return task.run <= 8 * kEach ? with(quantise_eights<8>, 8) : with(quantise_eights<32>, 32);
 }
 
 template <Memory kMemory>
@@ -1051,25 +1285,29 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
                                  stream, task);
       return true;
     }
-  return task.codec.grid == Grid::tread ? quantise_by_teams<kMemory, true>(task, stream)
-                                        : quantise_by_teams<kMemory, false>(task, stream);
+  if constexpr (kMemory == Memory::none)
+    if (quantise_by_eights(task, stream)) return true;
+  if (task.codec.grid == Grid::tread) return quantise_by_teams<kMemory, Way::tread>(task, stream);
+  if constexpr (kMemory == Memory::none)
+    if (task.rule.is_stochastic && is_usual(task) && task.run <= 4096)
+      return quantise_by_teams<kMemory, Way::random>(task, stream);
+  return quantise_by_teams<kMemory, Way::ends>(task, stream);
 }
 
 template <Memory kMemory, Dtype kDtype>
-void quantise_channels(const AnyTask& any, Stream stream) {
-  const QuantiseTask& task = any.task;
-  const std::uint64_t rows = task.elements / task.run;
+void quantise_channels(const QuantiseTask& task, Extremes* extremes, Stream stream) {
+  constexpr unsigned kRowsEach = 8;  // at least, where there are enough
+  const auto rows = static_cast<unsigned>(task.elements / task.run);
   const auto fours = static_cast<unsigned>(task.run / 4);
-  launch_over(channel_extremes<kMemory, kDtype>,
-              parts_of(parts_of(rows, kChannelRows) * fours, kThreads), kThreads, stream,
-              ChannelTask{any, rows, fours});
-  launch_over(any_levels, parts_of(task.groups, kThreads), kThreads, stream, any);
+  const auto strips = static_cast<unsigned>(parts_of(fours, kStripFours));
+  const auto width = 2 * static_cast<unsigned>(parts_of(fours / 2, strips));
+  const std::uint64_t blocks = strips * parts_of(rows, kRowsEach * (kStripThreads / width));
   const auto with = [&](auto* kernel) {
-    launch_over(kernel, parts_of(parts_of(rows, kCodedRows) * (fours / 2), kThreads), kThreads,
-                stream, ChannelTask{any, rows, fours / 2});
+    launch_together<StripShared>(kernel, blocks, kStripThreads, stream,
+                                 ChannelTask{task, extremes, rows, fours, strips, width});
   };
-  task.codec.grid == Grid::tread ? with(channel_codes<kMemory, kDtype, true>)
-                                 : with(channel_codes<kMemory, kDtype, false>);
+  task.codec.grid == Grid::tread ? with(quantise_strips<kMemory, kDtype, true>)
+                                 : with(quantise_strips<kMemory, kDtype, false>);
 }
 
 template <Memory kMemory>
@@ -1077,15 +1315,16 @@ void quantise_any(const QuantiseTask& task, std::byte* scratch, Stream stream) {
   const AnyTask any{task, task.codec.group == ScaleGroup::channel,
                     reinterpret_cast<Extremes*>(scratch),
                     reinterpret_cast<Level*>(scratch + task.groups * sizeof(Extremes))};
-  launch_over(clear_extremes, parts_of(task.groups, kThreads), kThreads, stream, any.extremes,
-              task.groups);
-  if (any.is_channel && task.run % 8 == 0 && task.is_aligned &&
+  if (any.is_channel && task.run % 8 == 0 && task.is_aligned && task.elements >> 33 == 0 &&
       (task.source.dtype == Dtype::f32 ||
        (task.source.dtype == Dtype::bf16 && is_aligned_to(task.source.x, 16)))) {
-    task.source.dtype == Dtype::f32 ? quantise_channels<kMemory, Dtype::f32>(any, stream)
-                                    : quantise_channels<kMemory, Dtype::bf16>(any, stream);
+    task.source.dtype == Dtype::f32
+        ? quantise_channels<kMemory, Dtype::f32>(task, any.extremes, stream)
+        : quantise_channels<kMemory, Dtype::bf16>(task, any.extremes, stream);
     return;
   }
+  launch_over(clear_extremes, parts_of(task.groups, kThreads), kThreads, stream, any.extremes,
+              task.groups);
   if (any.is_channel) {
     const std::uint64_t width = task.run * (task.run < kThreads ? kThreads / task.run : 1);
     launch_over(any_channel_extremes,

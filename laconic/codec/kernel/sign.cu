@@ -339,6 +339,25 @@ struct TileShared {
 template <Memory kMemory>
 inline constexpr int kTileResident = kMemory == Memory::feedback ? 5 : 4;
 
+// The sum of every 16th of `size` numbers, a multiple of 128. Eight are loaded before the first is
+// added: all other threads wait for this, and shared memory answers late.
+__device__ __forceinline__ float chain_sum(const float* from, unsigned size) {
+  constexpr unsigned kAtOnce = 8;
+  float sum = 0;
+  for (unsigned at = 0; at < size; at += kAtOnce * kChains) {
+    float x[kAtOnce];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned k = 0; k < kAtOnce; ++k) x[k] = from[at + k * kChains];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned k = 0; k < kAtOnce; ++k) sum = sum + x[k];
+  }
+  return sum;
+}
+
 // A block of threads takes 4096 elements and keeps them until their scales are known.
 template <Memory kMemory, Dtype kDtype>
 __global__ void __launch_bounds__(kTileThreads, kTileResident<kMemory>)
@@ -387,12 +406,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileResident<kMemory>)
     if (t / 32 * 32 < chains) {
       const unsigned block = t / kChains;
       const float* from = shared.magnitudes + (block << shift) + block * 16 + t % kChains;
-      float sum = 0;
-      if (t < chains)
-#ifdef __CUDACC__
-#pragma unroll 16
-#endif
-        for (unsigned row = 0; row < 1u << shift; row += kChains) sum = sum + from[row];
+      float sum = t < chains ? chain_sum(from, 1u << shift) : 0.0f;
       for (unsigned by = kChains / 2; by > 0; by /= 2)
         sum = sum + __shfl_xor_sync(kAllLanes, sum, by);
       const std::uint64_t begin = first + (block << shift);

@@ -330,12 +330,19 @@ __device__ __forceinline__ std::uint32_t set_bits(const ChoiceTask& task, std::u
   std::uint32_t fresh = 0;
   for (std::uint64_t block = next / 4 + thread; 4 * block < end; block += threads) {
     const exact::FourWords words = exact::philox_words(task.key, block);
+    // All four are under way before the first answer is looked at.
+    std::uint32_t bits[4], others[4];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
     for (unsigned j = 0; j < 4; ++j) {
-      if (4 * block + j < next || 4 * block + j >= end) continue;
       const auto index = static_cast<std::uint32_t>(std::uint64_t{words.at[j]} * task.count >> 32);
-      const std::uint32_t bit = 1u << index % 32;
-      fresh += (atomicOr(&task.bits[index / 32], bit) & bit) == 0 ? 1 : 0;
+      bits[j] = 1u << index % 32;
+      others[j] = bits[j];
+      if (4 * block + j >= next && 4 * block + j < end)
+        others[j] = atomicOr(&task.bits[index / 32], bits[j]);
     }
+    for (unsigned j = 0; j < 4; ++j) fresh += (others[j] & bits[j]) == 0 ? 1 : 0;
   }
   return fresh;
 }
