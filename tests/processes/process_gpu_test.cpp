@@ -43,6 +43,22 @@ TEST_F(GpuRanks, AgreeWithOneThatHasTheWholeBatch) {
   for (const auto& [step, loss] : one) EXPECT_NEAR(two.at(step), loss, 1e-4 * loss) << step;
 }
 
+// The same direct sums of short messages, so the same bits.
+TEST_F(GpuRanks, TrainOverMpiWhatTheyTrainOverGloo) {
+  const std::string mpirun = "/usr/bin/mpirun";
+  if (!std::filesystem::exists(mpirun)) GTEST_SKIP() << "no mpirun here";
+  const Words in_four_bits = {"--set", "dp.gradient.codec=quantise:bits=4,block=64", "--set",
+                              "dp.gradient.feedback=both"};
+  expect_exit(0, on_two("runs/gloo", in_four_bits));
+  const Words two = {"--set", "mesh.dp=2", "--set", "network.transport=mpi"};
+  ProcessSpec mpi = spec(train("runs/mpi", on_gpu(two + in_four_bits)));
+  mpi.words = Words{mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2"} + mpi.words;
+  const ProcessResult outcome = Process(mpi).wait(120);
+  ASSERT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  EXPECT_TRUE(contains(outcome.out, "over mpi")) << to_text(outcome);
+  EXPECT_EQ(losses("runs/mpi"), losses("runs/gloo"));
+}
+
 TEST_F(GpuRanks, OfATensorGridAgreeWithOneThatHasTheWholeModel) {
   struct Row {
     const char* name;
