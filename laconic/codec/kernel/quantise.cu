@@ -975,7 +975,11 @@ __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
 
 // --- and back where all is aligned and groups, or rows of channels, are whole units
 
-constexpr unsigned kWideTile = 512;  // elements of a warp at a time
+// Elements of a warp at a time. Where only 16 bits of each are moved twice as many, since what a
+// tile costs beside its elements would be most.
+template <Delivery kKind, Dtype kDtype, bool kChannel>
+inline constexpr unsigned kWideTile =
+    kKind == Delivery::store&& kDtype == Dtype::bf16 && !kChannel ? 1024 : 512;
 
 struct WideTask {
   DequantiseTask task;
@@ -1068,22 +1072,23 @@ __device__ __forceinline__ std::uint32_t codes_of(const Window& window, unsigned
   return __funnelshift_l(__byte_perm(window.second, 0, 0x0123), first, from % 32) >> (32 - width);
 }
 
-// Everything that a lane needs for 16 elements is asked for before anything is used. kBits: 0 for
+// Everything that a lane needs for a tile is asked for before anything is used. kBits: 0 for
 // any.
 template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
 __device__ __forceinline__ void dequantise_tile(const WideTask& wide, std::uint64_t tile,
                                                 unsigned lane) {
   constexpr int kUnit = kKind == Delivery::difference ? 4 : kWideCount<kDtype>;
-  constexpr int kUnits = 16 / kUnit, kFours = kUnit / 4;
+  constexpr unsigned kTile = kWideTile<kKind, kDtype, kChannel>;
+  constexpr int kUnits = kTile / 32 / kUnit, kFours = kUnit / 4;
   constexpr int kScales = kChannel ? kUnit : 1;
   const DequantiseTask& task = wide.task;
-  const std::uint64_t first = tile * kWideTile;
+  const std::uint64_t first = tile * kTile;
   float old[kUnits][kUnit];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s)
     prepare_wide<kKind, kDtype>(task.sink, first + (32u * s + lane) * kUnit, old[s]);
   const auto bits = static_cast<unsigned>(kBits == 0 ? task.codec.bits : kBits);
-  const std::byte* at = task.codes.at + tile * (kWideTile / 8) * bits;
+  const std::byte* at = task.codes.at + tile * (kTile / 8) * bits;
   Window windows[kUnits][kFours];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s)
@@ -1092,8 +1097,7 @@ __device__ __forceinline__ void dequantise_tile(const WideTask& wide, std::uint6
   std::uint32_t groups[kUnits], words[kUnits][kScales];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s) {
-    const auto four =
-        static_cast<std::uint32_t>(tile * (kWideTile / 4)) + (32u * s + lane) * kFours;
+    const auto four = static_cast<std::uint32_t>(tile * (kTile / 4)) + (32u * s + lane) * kFours;
     const std::uint32_t row = wide.groups.quotient(four);
     groups[s] = kChannel ? (four - row * wide.run_fours) * 4 : row;
   }
@@ -1136,7 +1140,8 @@ __device__ __forceinline__ void dequantise_rest(const WideTask& wide, unsigned l
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
-  for (std::uint64_t i = wide.tiles * kWideTile + lane; i < task.elements; i += 32) {
+  for (std::uint64_t i = wide.tiles * kWideTile<kKind, kDtype, kChannel> + lane; i < task.elements;
+       i += 32) {
     const std::uint64_t from = i * bits, end = from + bits;
     const std::uint32_t two = std::to_integer<std::uint32_t>(task.codes.at[from / 8]) << 8 |
                               std::to_integer<std::uint32_t>(task.codes.at[(end - 1) / 8]);
@@ -1163,26 +1168,35 @@ bool is_wide(const DequantiseTask& task) {
   const unsigned unit = sink.kind == Delivery::difference || sink.dtype == Dtype::f32 ? 4 : 8;
   return is_wide(sink) && (!task.is_channel || is_aligned_to(task.scales, 16)) &&
          task.run % unit == 0 && task.codes.alignment >= 4 && task.elements >> 33 == 0 &&
-         task.elements >= kWideTile;
+         task.elements >= kWideTile<Delivery::store, Dtype::bf16, false>;
+}
+
+template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
+void dequantise_wide_by(const DequantiseTask& task, Stream stream) {
+  const float middle = static_cast<float>(1 << task.codec.bits) / 2;
+  const auto fours = static_cast<std::uint32_t>(task.run / 4);
+  const WideTask wide{task,           task.elements / kWideTile<kKind, kDtype, kChannel>,
+                      Divider(fours), fours,
+                      1 / middle,     4194304.0f + middle};
+  launch_over(dequantise_wide<kKind, kDtype, kChannel, kBits>, parts_of(wide.tiles, kWarps),
+              kThreads, stream, wide);
 }
 
 template <Delivery kKind, Dtype kDtype>
 void dequantise_wide_to(const DequantiseTask& task, Stream stream) {
-  const float middle = static_cast<float>(1 << task.codec.bits) / 2;
-  const auto fours = static_cast<std::uint32_t>(task.run / 4);
-  const WideTask wide{task,       task.elements / kWideTile, Divider(fours), fours,
-                      1 / middle, 4194304.0f + middle};
-  const auto with = [&](auto* kernel) {
-    launch_over(kernel, parts_of(wide.tiles, kWarps), kThreads, stream, wide);
-  };
-  if (task.is_channel) return with(dequantise_wide<kKind, kDtype, true, 0>);
-  switch (task.codec.bits) {
-    case 4: return with(dequantise_wide<kKind, kDtype, false, 4>);
-    case 8: return with(dequantise_wide<kKind, kDtype, false, 8>);
-    case 2:  // nothing is read that could hide work
-      if constexpr (kKind == Delivery::store) return with(dequantise_wide<kKind, kDtype, false, 2>);
-      [[fallthrough]];
-    default: return with(dequantise_wide<kKind, kDtype, false, 0>);
+  const int bits = task.codec.bits;
+  // Where nothing but codes is read, nothing hides what it costs not to know their bits.
+  if constexpr (kKind == Delivery::store) {
+    if (task.is_channel && bits == 4)
+      return dequantise_wide_by<kKind, kDtype, true, 4>(task, stream);
+    if (!task.is_channel && bits == 2)
+      return dequantise_wide_by<kKind, kDtype, false, 2>(task, stream);
+  }
+  if (task.is_channel) return dequantise_wide_by<kKind, kDtype, true, 0>(task, stream);
+  switch (bits) {
+    case 4: return dequantise_wide_by<kKind, kDtype, false, 4>(task, stream);
+    case 8: return dequantise_wide_by<kKind, kDtype, false, 8>(task, stream);
+    default: return dequantise_wide_by<kKind, kDtype, false, 0>(task, stream);
   }
 }
 
