@@ -1229,21 +1229,35 @@ QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
           CodeStream(codec.bits, payload + layout.codes_at)};
 }
 
+void launch_teams(void (*kernel)(QuantiseTask), unsigned lanes, const QuantiseTask& task,
+                  Stream stream) {
+  const unsigned together = lanes < 32 ? 32 : kThreads;
+  const std::uint64_t bands = parts_of(task.groups, together / lanes);
+  launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
+}
+
+// With few lanes for a group its scale is computed less often.
+bool quantise_at_random(const QuantiseTask& task, Stream stream) {
+  constexpr Memory kNone = Memory::none;
+  if (!task.rule.is_stochastic || task.codec.grid != Grid::ends || !is_usual(task) ||
+      task.run > 4096)
+    return false;
+  if (task.run <= 256)
+    launch_teams(quantise_teams<kNone, 8, Way::random, 8>, 8, task, stream);
+  else if (task.run <= 1024)
+    launch_teams(quantise_teams<kNone, 32, Way::random, 8>, 32, task, stream);
+  else
+    launch_teams(quantise_teams<kNone, 256, Way::random>, 256, task, stream);
+  return true;
+}
+
 template <Memory kMemory, Way kWay>
 bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   const auto with = [&](auto* kernel, unsigned lanes) {
-    const unsigned together = lanes < 32 ? 32 : kThreads;
-    const std::uint64_t bands = parts_of(task.groups, together / lanes);
-    launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
+    launch_teams(kernel, lanes, task, stream);
     return true;
   };
   constexpr bool kTread = kWay == Way::tread;
-  // The fewer lanes a group has, the less often its scale is computed.
-  if constexpr (kWay == Way::random) {
-    if (task.run <= 256) return with(quantise_teams<kMemory, 8, kWay, 8>, 8);
-    if (task.run <= 1024) return with(quantise_teams<kMemory, 32, kWay, 8>, 32);
-    return with(quantise_teams<kMemory, 256, kWay>, 256);
-  }
   // Fewer kinds for the grids that are used less: each takes a second to compile.
   if constexpr (kTread) {
     if (task.run <= 64) return with(quantise_teams<kMemory, 4, kWay>, 4);
@@ -1272,11 +1286,17 @@ bool quantise_by_eights(const QuantiseTask& task, Stream stream) {
                 task);
     return true;
   };
-  constexpr unsigned kEach = 8 * kEightSteps;
   if (task.source.dtype != Dtype::bf16 || !is_aligned_to(task.source.x, 16) || !is_usual(task) ||
-      task.codec.grid != Grid::tread || task.run > 32 * kEach)
+      task.codec.grid != Grid::tread)
     return false;
-  return task.run <= 8 * kEach ? with(quantise_eights<8>, 8) : with(quantise_eights<32>, 32);
+  // Groups that fill their lanes, but for the last.
+  constexpr unsigned kEach = 8 * kEightSteps;
+  switch (task.run) {
+    case 8 * kEach: return with(quantise_eights<8>, 8);
+    case 16 * kEach: return with(quantise_eights<16>, 16);
+    case 32 * kEach: return with(quantise_eights<32>, 32);
+    default: return false;
+  }
 }
 
 template <Memory kMemory>
@@ -1300,11 +1320,8 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
       return true;
     }
   if constexpr (kMemory == Memory::none)
-    if (quantise_by_eights(task, stream)) return true;
+    if (quantise_by_eights(task, stream) || quantise_at_random(task, stream)) return true;
   if (task.codec.grid == Grid::tread) return quantise_by_teams<kMemory, Way::tread>(task, stream);
-  if constexpr (kMemory == Memory::none)
-    if (task.rule.is_stochastic && is_usual(task) && task.run <= 4096)
-      return quantise_by_teams<kMemory, Way::random>(task, stream);
   return quantise_by_teams<kMemory, Way::ends>(task, stream);
 }
 
