@@ -975,7 +975,11 @@ __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
 
 // --- and back where all is aligned and groups, or rows of channels, are whole units
 
-constexpr unsigned kWideTile = 512;  // elements of a warp at a time
+// Elements of a warp at a time. Where only 16 bits of each are moved twice as many, since what a
+// tile costs beside its elements would be most.
+template <Delivery kKind, Dtype kDtype, bool kChannel>
+inline constexpr unsigned kWideTile =
+    kKind == Delivery::store&& kDtype == Dtype::bf16 && !kChannel ? 1024 : 512;
 
 struct WideTask {
   DequantiseTask task;
@@ -1068,22 +1072,23 @@ __device__ __forceinline__ std::uint32_t codes_of(const Window& window, unsigned
   return __funnelshift_l(__byte_perm(window.second, 0, 0x0123), first, from % 32) >> (32 - width);
 }
 
-// Everything that a lane needs for 16 elements is asked for before anything is used. kBits: 0 for
+// Everything that a lane needs for a tile is asked for before anything is used. kBits: 0 for
 // any.
 template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
 __device__ __forceinline__ void dequantise_tile(const WideTask& wide, std::uint64_t tile,
                                                 unsigned lane) {
   constexpr int kUnit = kKind == Delivery::difference ? 4 : kWideCount<kDtype>;
-  constexpr int kUnits = 16 / kUnit, kFours = kUnit / 4;
+  constexpr unsigned kTile = kWideTile<kKind, kDtype, kChannel>;
+  constexpr int kUnits = kTile / 32 / kUnit, kFours = kUnit / 4;
   constexpr int kScales = kChannel ? kUnit : 1;
   const DequantiseTask& task = wide.task;
-  const std::uint64_t first = tile * kWideTile;
+  const std::uint64_t first = tile * kTile;
   float old[kUnits][kUnit];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s)
     prepare_wide<kKind, kDtype>(task.sink, first + (32u * s + lane) * kUnit, old[s]);
   const auto bits = static_cast<unsigned>(kBits == 0 ? task.codec.bits : kBits);
-  const std::byte* at = task.codes.at + tile * (kWideTile / 8) * bits;
+  const std::byte* at = task.codes.at + tile * (kTile / 8) * bits;
   Window windows[kUnits][kFours];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s)
@@ -1092,8 +1097,7 @@ __device__ __forceinline__ void dequantise_tile(const WideTask& wide, std::uint6
   std::uint32_t groups[kUnits], words[kUnits][kScales];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kUnits; ++s) {
-    const auto four =
-        static_cast<std::uint32_t>(tile * (kWideTile / 4)) + (32u * s + lane) * kFours;
+    const auto four = static_cast<std::uint32_t>(tile * (kTile / 4)) + (32u * s + lane) * kFours;
     const std::uint32_t row = wide.groups.quotient(four);
     groups[s] = kChannel ? (four - row * wide.run_fours) * 4 : row;
   }
@@ -1136,7 +1140,8 @@ __device__ __forceinline__ void dequantise_rest(const WideTask& wide, unsigned l
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
-  for (std::uint64_t i = wide.tiles * kWideTile + lane; i < task.elements; i += 32) {
+  for (std::uint64_t i = wide.tiles * kWideTile<kKind, kDtype, kChannel> + lane; i < task.elements;
+       i += 32) {
     const std::uint64_t from = i * bits, end = from + bits;
     const std::uint32_t two = std::to_integer<std::uint32_t>(task.codes.at[from / 8]) << 8 |
                               std::to_integer<std::uint32_t>(task.codes.at[(end - 1) / 8]);
@@ -1163,26 +1168,35 @@ bool is_wide(const DequantiseTask& task) {
   const unsigned unit = sink.kind == Delivery::difference || sink.dtype == Dtype::f32 ? 4 : 8;
   return is_wide(sink) && (!task.is_channel || is_aligned_to(task.scales, 16)) &&
          task.run % unit == 0 && task.codes.alignment >= 4 && task.elements >> 33 == 0 &&
-         task.elements >= kWideTile;
+         task.elements >= kWideTile<Delivery::store, Dtype::bf16, false>;
+}
+
+template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
+void dequantise_wide_by(const DequantiseTask& task, Stream stream) {
+  const float middle = static_cast<float>(1 << task.codec.bits) / 2;
+  const auto fours = static_cast<std::uint32_t>(task.run / 4);
+  const WideTask wide{task,           task.elements / kWideTile<kKind, kDtype, kChannel>,
+                      Divider(fours), fours,
+                      1 / middle,     4194304.0f + middle};
+  launch_over(dequantise_wide<kKind, kDtype, kChannel, kBits>, parts_of(wide.tiles, kWarps),
+              kThreads, stream, wide);
 }
 
 template <Delivery kKind, Dtype kDtype>
 void dequantise_wide_to(const DequantiseTask& task, Stream stream) {
-  const float middle = static_cast<float>(1 << task.codec.bits) / 2;
-  const auto fours = static_cast<std::uint32_t>(task.run / 4);
-  const WideTask wide{task,       task.elements / kWideTile, Divider(fours), fours,
-                      1 / middle, 4194304.0f + middle};
-  const auto with = [&](auto* kernel) {
-    launch_over(kernel, parts_of(wide.tiles, kWarps), kThreads, stream, wide);
-  };
-  if (task.is_channel) return with(dequantise_wide<kKind, kDtype, true, 0>);
-  switch (task.codec.bits) {
-    case 4: return with(dequantise_wide<kKind, kDtype, false, 4>);
-    case 8: return with(dequantise_wide<kKind, kDtype, false, 8>);
-    case 2:  // nothing is read that could hide work
-      if constexpr (kKind == Delivery::store) return with(dequantise_wide<kKind, kDtype, false, 2>);
-      [[fallthrough]];
-    default: return with(dequantise_wide<kKind, kDtype, false, 0>);
+  const int bits = task.codec.bits;
+  // Where nothing but codes is read, nothing hides what it costs not to know their bits.
+  if constexpr (kKind == Delivery::store) {
+    if (task.is_channel && bits == 4)
+      return dequantise_wide_by<kKind, kDtype, true, 4>(task, stream);
+    if (!task.is_channel && bits == 2)
+      return dequantise_wide_by<kKind, kDtype, false, 2>(task, stream);
+  }
+  if (task.is_channel) return dequantise_wide_by<kKind, kDtype, true, 0>(task, stream);
+  switch (bits) {
+    case 4: return dequantise_wide_by<kKind, kDtype, false, 4>(task, stream);
+    case 8: return dequantise_wide_by<kKind, kDtype, false, 8>(task, stream);
+    default: return dequantise_wide_by<kKind, kDtype, false, 0>(task, stream);
   }
 }
 
@@ -1215,21 +1229,35 @@ QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
           CodeStream(codec.bits, payload + layout.codes_at)};
 }
 
+void launch_teams(void (*kernel)(QuantiseTask), unsigned lanes, const QuantiseTask& task,
+                  Stream stream) {
+  const unsigned together = lanes < 32 ? 32 : kThreads;
+  const std::uint64_t bands = parts_of(task.groups, together / lanes);
+  launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
+}
+
+// With few lanes for a group its scale is computed less often.
+bool quantise_at_random(const QuantiseTask& task, Stream stream) {
+  constexpr Memory kNone = Memory::none;
+  if (!task.rule.is_stochastic || task.codec.grid != Grid::ends || !is_usual(task) ||
+      task.run > 4096)
+    return false;
+  if (task.run <= 256)
+    launch_teams(quantise_teams<kNone, 8, Way::random, 8>, 8, task, stream);
+  else if (task.run <= 1024)
+    launch_teams(quantise_teams<kNone, 32, Way::random, 8>, 32, task, stream);
+  else
+    launch_teams(quantise_teams<kNone, 256, Way::random>, 256, task, stream);
+  return true;
+}
+
 template <Memory kMemory, Way kWay>
 bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   const auto with = [&](auto* kernel, unsigned lanes) {
-    const unsigned together = lanes < 32 ? 32 : kThreads;
-    const std::uint64_t bands = parts_of(task.groups, together / lanes);
-    launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
+    launch_teams(kernel, lanes, task, stream);
     return true;
   };
   constexpr bool kTread = kWay == Way::tread;
-  // The fewer lanes a group has, the less often its scale is computed.
-  if constexpr (kWay == Way::random) {
-    if (task.run <= 256) return with(quantise_teams<kMemory, 8, kWay, 8>, 8);
-    if (task.run <= 1024) return with(quantise_teams<kMemory, 32, kWay, 8>, 32);
-    return with(quantise_teams<kMemory, 256, kWay>, 256);
-  }
   // Fewer kinds for the grids that are used less: each takes a second to compile.
   if constexpr (kTread) {
     if (task.run <= 64) return with(quantise_teams<kMemory, 4, kWay>, 4);
@@ -1258,11 +1286,17 @@ bool quantise_by_eights(const QuantiseTask& task, Stream stream) {
                 task);
     return true;
   };
-  constexpr unsigned kEach = 8 * kEightSteps;
   if (task.source.dtype != Dtype::bf16 || !is_aligned_to(task.source.x, 16) || !is_usual(task) ||
-      task.codec.grid != Grid::tread || task.run > 32 * kEach)
+      task.codec.grid != Grid::tread)
     return false;
-  return task.run <= 8 * kEach ? with(quantise_eights<8>, 8) : with(quantise_eights<32>, 32);
+  // Groups that fill their lanes, but for the last.
+  constexpr unsigned kEach = 8 * kEightSteps;
+  switch (task.run) {
+    case 8 * kEach: return with(quantise_eights<8>, 8);
+    case 16 * kEach: return with(quantise_eights<16>, 16);
+    case 32 * kEach: return with(quantise_eights<32>, 32);
+    default: return false;
+  }
 }
 
 template <Memory kMemory>
@@ -1286,11 +1320,8 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
       return true;
     }
   if constexpr (kMemory == Memory::none)
-    if (quantise_by_eights(task, stream)) return true;
+    if (quantise_by_eights(task, stream) || quantise_at_random(task, stream)) return true;
   if (task.codec.grid == Grid::tread) return quantise_by_teams<kMemory, Way::tread>(task, stream);
-  if constexpr (kMemory == Memory::none)
-    if (task.rule.is_stochastic && is_usual(task) && task.run <= 4096)
-      return quantise_by_teams<kMemory, Way::random>(task, stream);
   return quantise_by_teams<kMemory, Way::ends>(task, stream);
 }
 
