@@ -57,6 +57,7 @@ ReplicaCuts table_cuts(const RunConfig& config, const ModelSpec& spec) {
     const RowsMethod method = method_of_table(config, name);
     if (method == RowsMethod::alltoall) cuts.by_name[name] = ReplicaCut::columns;
     if (method == RowsMethod::server) cuts.by_name[name] = ReplicaCut::rows;
+    if (method == RowsMethod::allgather) cuts.by_name[name] = ReplicaCut::whole;
   }
   return cuts;
 }

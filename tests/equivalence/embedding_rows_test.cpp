@@ -224,6 +224,50 @@ TEST_F(EmbeddingRows, StagesOfAPipelineHaveTheirTables) {
   }
 }
 
+// As on a GPU, but that all memory is the host's: rows go to blocks in one copy, in the type of
+// computing, and gradients leave when they have come back. The same bits, in two tables of a
+// sampled softmax and in one that two blocks look up, whose padding nobody announces.
+TEST_F(EmbeddingRows, TablesApartFromTheirBlocksAreTheSameTables) {
+  prepare_pairs();
+  const std::vector<std::vector<std::string>> models = {{"model.recompute=true"}, lstm(), pairs()};
+  for (std::size_t m = 0; m < models.size(); ++m)
+    for (const char* method : {"alltoall", "allgather", "server"})
+      for (const char* precision : {"float32", "bfloat16"}) {
+        SCOPED_TRACE(fmt::format("model {}, {}, {}", m, method, precision));
+        const auto sets = lazy(
+            with(models[m], {fmt::format("embedding.rows.method={}", method),
+                             fmt::format("run.precision={}", precision), "embedding.rows.split=on",
+                             "evaluate.every=2", "train.non_finite=skip"}));
+        const TrainSummary together = run_hooked(config_on("together", 2, sets), {.spoiled = {1}});
+        const TrainSummary apart =
+            run_hooked(config_on("apart", 2, sets), {.spoiled = {1}, .tables_are_apart = true});
+        EXPECT_EQ(losses("apart"), losses("together"));
+        EXPECT_EQ(apart.loss, together.loss);
+        EXPECT_EQ(apart.evaluation->loss, together.evaluation->loss);
+        EXPECT_TRUE(model_bytes(apart.checkpoint) == model_bytes(together.checkpoint));
+        for (const char* name : {"together", "apart"}) std::filesystem::remove_all(folder_ / name);
+      }
+}
+
+// A pipeline of stages, blocks that end apart, one rank alone.
+TEST_F(EmbeddingRows, TablesMayBeApartOnAnyMesh) {
+  const std::vector<std::pair<std::int64_t, std::vector<std::string>>> cases = {
+      {1, {}},
+      {1, lstm()},
+      {2, {"mesh.pp=2"}},
+      {2, {"train.update=block"}},
+      {3, {"train.clip=0.3"}}};
+  for (const auto& [dp, more] : cases) {
+    SCOPED_TRACE(fmt::format("dp {}: {}", dp, fmt::join(more, " ")));
+    const auto sets = lazy(more);
+    const TrainSummary together = run(config_on("together", dp, sets));
+    const TrainSummary apart = run_hooked(config_on("apart", dp, sets), {.tables_are_apart = true});
+    EXPECT_EQ(losses("apart"), losses("together"));
+    EXPECT_TRUE(model_bytes(apart.checkpoint) == model_bytes(together.checkpoint));
+    for (const char* name : {"together", "apart"}) std::filesystem::remove_all(folder_ / name);
+  }
+}
+
 TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {
   RunConfig c = config_on(
       "bad", 20,
@@ -252,8 +296,6 @@ TEST_F(EmbeddingRows, WhatNoMethodCanFollowIsRefusedByName) {
     std::vector<std::string> sets;
     const char* part;
   } cases[] = {
-      {lazy({"run.device=cuda"}),
-       "method = \"alltoall\" with run.device = \"cuda\": rows are in host memory as yet"},
       {{"train.update=block", "run.device=cuda"},
        "update = \"block\" with run.device = \"cuda\": nobody has tried it on a GPU as yet"},
       {lazy({"model.kind=seq2seq", "model.sharing=none", "task.kind=translate",
