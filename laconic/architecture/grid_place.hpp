@@ -15,8 +15,7 @@ namespace laconic {
 struct GridPlace {
   GridPlan plan = {};
   Coord coord = {};
-  // Tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), that replicas
-  // share.
+  // Tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), and travel.
   ReplicaCuts tables = {};
 };
 

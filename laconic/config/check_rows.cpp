@@ -132,7 +132,6 @@ void check_embedding_rows(Checker& c, const RunConfig& config) {
   check_row_codec(c, config.run.master_type(), "gradient", rows.gradient);
   refuse(!has_grid(config),
          fmt::format("mesh.tp = {}: a grid cuts tables in its own way", config.mesh.tp));
-  refuse(!config.run.device.is_cuda(), "run.device = \"cuda\": rows are in host memory as yet");
   refuse(config.local.steps == 0,
          fmt::format("local.steps = {}: ranks that step alone have no rows in common",
                      config.local.steps));

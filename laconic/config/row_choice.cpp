@@ -7,6 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/word_law.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/model_family.hpp"
 
 namespace laconic {
 
@@ -21,6 +22,14 @@ bool needs_rows(const std::string& text) {
   } catch (const ConfigError&) {
     return false;
   }
+}
+
+// Whether boundaries are projected on what the first samples show, before any step.
+bool looks_at_first_samples(const RunConfig& config, const Family& family) {
+  const Projection projection = projection_of(family);
+  return !projection.is_empty() &&
+         (projection.basis == BasisKind::pca ||
+          (is_code(projection.basis) && boundary_start(config) == CodeBegin::pca));
 }
 
 }  // namespace
@@ -57,6 +66,7 @@ ReplicaCuts table_cuts(const RunConfig& config, const ModelSpec& spec) {
     const RowsMethod method = method_of_table(config, name);
     if (method == RowsMethod::alltoall) cuts.by_name[name] = ReplicaCut::columns;
     if (method == RowsMethod::server) cuts.by_name[name] = ReplicaCut::rows;
+    if (method == RowsMethod::allgather) cuts.by_name[name] = ReplicaCut::whole;
   }
   return cuts;
 }
@@ -103,6 +113,13 @@ Problems check_rows(const RunConfig& config, const Family& family) {
                      "too, which changes every row in every step. Use \"allreduce\", or a model "
                      "with a table of its own for the output",
                      method, to_text(family))});
+  if (!tables.empty() && config.run.device.is_cuda() && looks_at_first_samples(config, family))
+    problems.push_back(
+        {"embedding.rows.method",
+         fmt::format("method = \"{}\" with run.device = \"cuda\" and boundaries that begin with "
+                     "the principal directions of the first samples, which are looked up in whole "
+                     "tables: none is on a GPU. Use \"allreduce\", or another basis or start",
+                     method)});
   for (const std::size_t p : tables) {
     const std::int64_t width = spec.parameters[p].sizes[1];
     const bool is_cut = method_of_table(config, spec.parameters[p].name) == RowsMethod::alltoall;

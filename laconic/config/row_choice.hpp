@@ -22,7 +22,7 @@ bool may_move_rows(const RunConfig& config);
 
 // Parameters, by number, whose rows travel.
 std::vector<std::size_t> row_tables(const RunConfig& config, const ModelSpec& spec);
-// What replicas share of them.
+// How replicas share them.
 ReplicaCuts table_cuts(const RunConfig& config, const ModelSpec& spec);
 
 // What the negatives of a sampled softmax are drawn by; nothing is drawn without task.sampled.

@@ -5,6 +5,7 @@
 // other, so that all replicas are asked for about as much, which ranges of rows would not be.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,7 +19,8 @@ constexpr std::int64_t dealt_rows(std::int64_t rows, int members, int member) {
   return (rows - member + members - 1) / members;
 }
 
-// Tables that replicas share, by name; all others are whole on each.
+// Tables whose rows travel (embedding.rows), by name, and how replicas share them; all others are
+// whole on each.
 struct ReplicaCuts {
   int ranks = 1;
   std::map<std::string, ReplicaCut> by_name = {};
@@ -27,7 +29,15 @@ struct ReplicaCuts {
     const auto found = by_name.find(name);
     return ranks == 1 || found == by_name.end() ? ReplicaCut::whole : found->second;
   }
-  bool is_any() const { return ranks > 1 && !by_name.empty(); }
+  // Whether blocks look up rows that come from outside, and not the table. It lies in host memory,
+  // also where blocks compute on a GPU.
+  bool moves_rows(const std::string& name) const { return by_name.contains(name); }
+  // Whether replicas hold different parts of any.
+  bool is_any() const {
+    return ranks > 1 && std::ranges::any_of(by_name, [](const auto& table) {
+             return table.second != ReplicaCut::whole;
+           });
+  }
 };
 
 }  // namespace laconic

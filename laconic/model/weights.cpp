@@ -203,6 +203,7 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
                   .leaves = {},
                   .users = {},
                   .precision = precision_of(c10::typeMetaToScalarType(like.dtype())),
+                  .computes_on = like.device(),
                   .constants = {},
                   .bases = {},
                   .place = place};
@@ -219,9 +220,13 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
     weights.places.push_back(weights.parameters.size());
     if (!is_used[p]) continue;
     const std::vector<std::int64_t> sizes = sizes_at(place, specs[p]);
-    const std::int64_t room = is_trivial(place.plan) ? room_behind(sizes, like.device()) : 0;
-    const at::Tensor copy = empty_with_room(sizes, room, like).requires_grad_(!specs[p].is_frozen);
-    const bool is_master = weights.precision.master == weights.precision.compute;
+    const bool is_apart = place.tables.moves_rows(specs[p].name) && !like.device().is_cpu();
+    const at::TensorOptions own =
+        is_apart ? like.device(at::kCPU).dtype(weights.precision.master) : like;
+    const std::int64_t room = is_trivial(place.plan) ? room_behind(sizes, own.device()) : 0;
+    const at::Tensor copy = empty_with_room(sizes, room, own).requires_grad_(!specs[p].is_frozen);
+    if (!is_apart) weights.computes_on = copy.device();
+    const bool is_master = is_apart || weights.precision.master == weights.precision.compute;
     weights.parameters.push_back(
         {.name = specs[p].name,
          .value = is_master ? copy : at::empty(sizes, like.dtype(weights.precision.master)),

@@ -3,6 +3,8 @@
 // A parameter's value is what the optimiser changes and checkpoints hold, its master. Blocks
 // compute with its compute copy, which has their precision (model/precision.hpp): where master and
 // copy are of one type, they are the same tensor. Whoever changes values calls refresh_copies().
+// Tables whose rows travel (GridPlace::tables) lie in host memory, wherever blocks compute: these
+// get rows of them from elsewhere (RowLookup, model/model.hpp), and on a GPU there is no copy.
 //
 // A block sees its parameters as leaves: tensors of its own that autograd writes
 // gradients to. A parameter that one held block uses is its own leaf; one that
@@ -64,6 +66,7 @@ struct Weights {
   std::vector<std::vector<Leaf>> leaves;         // by block, as BlockSpec::uses lists them
   std::vector<std::vector<std::int64_t>> users;  // by place: held blocks that use it, ascending
   Precision precision;
+  at::Device computes_on = at::kCPU;  // blocks
   // Tables that the family computes by and nobody trains, as constants_of() lists them.
   std::vector<at::Tensor> constants;
   // By ModelSpec::projections: directions that are drawn and not trained, [rank, width]; undefined:
@@ -82,11 +85,13 @@ struct Weights {
   bool holds(std::int64_t block) const {
     return held.empty() || held[static_cast<std::size_t>(block)];
   }
-  at::Device device() const { return parameters.front().value.device(); }
+  at::Device device() const { return computes_on; }
   // Options of what blocks compute with.
   at::TensorOptions compute_options() const {
     return at::TensorOptions().dtype(precision.compute).device(device());
   }
+  // The same in the type of values.
+  at::TensorOptions master_options() const { return compute_options().dtype(precision.master); }
 };
 
 // The part of a whole tensor that a rank at `place` holds, as a view: [cut sizes].

@@ -246,10 +246,10 @@ Problems check(const PlanRequest& request) {
   const bool is_on_gpus = std::ranges::all_of(
       request.hosts.groups, [](const HostGroup& group) { return group.device.is_gpu; });
   if (request.base.embedding_rows.optimiser != RowsOptimiser::same && is_on_gpus)
-    problems.push_back(
-        {"embedding.rows.optimiser",
-         "rows have an algorithm of their own, which needs them in host memory as yet, and all "
-         "hosts have GPUs"});
+    problems.push_back({"embedding.rows.optimiser",
+                        "rows have an algorithm of their own, and what they cost between a GPU and "
+                        "its host is not "
+                        "predicted: all hosts have GPUs"});
   return problems;
 }
 

@@ -51,7 +51,9 @@ class Refusals {
     if (!may_move_rows(config)) return "";
     if (!has_tables_)
       return "the model has no table that is only looked up: it multiplies with it in the end, too";
-    if (is_on_gpu) return "rows are in host memory as yet, and these hosts have GPUs";
+    if (is_on_gpu)
+      return "what rows cost between a GPU and its host is not predicted, and these hosts have "
+             "GPUs";
     if (a.tp() > 1) return "a tensor grid cuts tables in its own way";
     if (config.train.update == UpdateBy::block && a.pp > 1)
       return "train.update = \"block\" is not timed in a pipeline";

@@ -26,6 +26,7 @@ struct HeldPart {
   const std::vector<double>& on_a_rank;  // elements of each parameter
   const std::vector<double>& gathered;   // elements of each block; empty: no grid
   const KeptGathered& more;              // what forward keeps of a microbatch besides
+  const std::set<std::size_t>& tables;   // whose rows travel
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
@@ -35,10 +36,11 @@ struct HeldPart {
     for (const std::size_t p : block.uses) sum += elements(p);
     return sum;
   }
-  double elements_trained_by(const BlockSpec& block) const {
+  double elements_trained_by(const BlockSpec& block, bool with_tables) const {
     double sum = 0;
     for (const std::size_t p : block.uses)
-      if (!request.spec.parameters[p].is_frozen) sum += elements(p);
+      if (!request.spec.parameters[p].is_frozen && (with_tables || !tables.contains(p)))
+        sum += elements(p);
     return sum;
   }
   template <class Visit>
@@ -101,11 +103,12 @@ double gathered_elements(const HeldPart& part) {
 
 // Each block has a sum of its own for a parameter that several use; a second microbatch's gradient
 // of one block is there before it is added.
-double gradient_elements(const HeldPart& part) {
+double gradient_elements(const HeldPart& part, bool with_tables) {
   double sums = 0, largest = 0;
   part.for_each_held([&](const BlockSpec& block) {
-    sums += part.elements_trained_by(block);
-    largest = std::max(largest, part.elements_trained_by(block));
+    const double trained = part.elements_trained_by(block, with_tables);
+    sums += trained;
+    largest = std::max(largest, trained);
   });
   return sums + (part.config().microbatches() > 1 ? largest : 0);
 }
@@ -174,6 +177,34 @@ void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
   }
 }
 
+// What of a table blocks on a GPU have in a step: whole rows, as they come and as leaves, with
+// gradients.
+double bytes_of_rows(const HeldPart& part, std::size_t table, double item, double master) {
+  const RunConfig& c = part.config();
+  const ParameterSpec& spec = part.request.spec.parameters[table];
+  double read = 0;
+  for (const std::string& field : spec.looked_up_by)
+    read += static_cast<double>(field == kDrawnField ? c.task.sampled
+                                                     : c.local_batch() * c.model.context);
+  return std::min(read, static_cast<double>(spec.sizes[0])) * static_cast<double>(spec.sizes[1]) *
+         (item + 2 * master);
+}
+
+TableMemory table_memory(const HeldPart& part, double item, double master) {
+  TableMemory memory;
+  for (const std::size_t p : part.parameters()) {
+    if (!part.tables.contains(p)) continue;
+    memory.parameters += part.elements(p) * master;
+    memory.copies += item == master ? 0 : part.elements(p) * item;
+    memory.optimiser +=
+        part.elements(p) * master *
+        moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
+    memory.rows += bytes_of_rows(part, p, item, master);
+  }
+  memory.gradients = (gradient_elements(part, true) - gradient_elements(part, false)) * master;
+  return memory;
+}
+
 MemoryEstimate memory_of(const HeldPart& part) {
   const RunSection& run = part.config().run;
   const auto item = static_cast<double>(bytes_of(run.compute_type()));
@@ -188,11 +219,13 @@ MemoryEstimate memory_of(const HeldPart& part) {
     if (part.request.spec.parameters[p].is_frozen) continue;
     const double bytes = part.elements(p) * master;
     memory.buffers += (copies.flat + copies.residuals + copies.local) * bytes;
+    if (part.tables.contains(p)) continue;  // what travels of them the host adds
     memory.residuals += copies.residuals * bytes;
     memory.sums += (copies.flat + copies.residuals) * bytes;
   }
   if (!gpu_could_add(part)) memory.sums = memory.residuals = 0;
-  memory.gradients = gradient_elements(part) * master;
+  memory.gradients = gradient_elements(part, true) * master;
+  memory.tables = table_memory(part, item, master);
   memory.activations = (live_elements(part) + gathered_elements(part)) * item;
   add_edges(part, item, memory);
   return memory;
@@ -211,6 +244,11 @@ MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
   buffers += more.buffers;
   sums += more.sums;
   residuals += more.residuals;
+  tables.parameters += more.tables.parameters;
+  tables.copies += more.tables.copies;
+  tables.optimiser += more.tables.optimiser;
+  tables.gradients += more.tables.gradients;
+  tables.rows += more.tables.rows;
   program += more.program;
   return *this;
 }
@@ -253,6 +291,8 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
   const PipelinePlan plan = plan_of(request.config, request.decisions);
   const int ranks = static_cast<int>(request.config.mesh.pp);
   const std::vector<double> elements = elements_on_a_rank(request);
+  const std::vector<std::size_t> tables = row_tables(request.config, request.spec);
+  const std::set<std::size_t> is_table(tables.begin(), tables.end());
   std::vector<double> gathered;
   if (!is_trivial(request.grid))
     gathered = gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
@@ -267,7 +307,8 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
                                   .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks(),
                                   .on_a_rank = elements,
                                   .gathered = gathered,
-                                  .more = more}));
+                                  .more = more,
+                                  .tables = is_table}));
   return by_place;
 }
 

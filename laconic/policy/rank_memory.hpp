@@ -13,6 +13,15 @@
 
 namespace laconic {
 
+// Of tables whose rows travel (embedding.rows), where blocks compute on a GPU: they stay in host
+// memory, and on the GPU are rows of a step.
+struct TableMemory {
+  double parameters = 0, copies = 0;  // copies: what blocks on the CPU would have besides
+  double optimiser = 0;
+  double gradients = 0;  // if they were whole
+  double rows = 0;       // that a step reads at most, and their gradients
+};
+
 // Bytes of one rank.
 struct MemoryEstimate {
   double parameters = 0;
@@ -26,6 +35,7 @@ struct MemoryEstimate {
   double program = 0;      // what the process holds already
   // With a GPU: references in its memory, and how many of `references` they are.
   double gpu_references = 0, spared_references = 0;
+  TableMemory tables = {};  // of parameters, gradients and optimiser; but for the rows
   double total() const {
     return parameters + gradients + optimiser + activations + references + buffers + program;
   }
@@ -33,15 +43,17 @@ struct MemoryEstimate {
 
   // The two parts of a rank that computes on a GPU, which may add for it, too.
   MemoryEstimate on_gpu(bool adds) const {
-    return {.parameters = parameters,
-            .gradients = gradients,
-            .optimiser = optimiser,
+    return {.parameters = parameters - tables.parameters - tables.copies,
+            .gradients = gradients - tables.gradients + tables.rows,
+            .optimiser = optimiser - tables.optimiser,
             .activations = activations,
             .references = gpu_references,
             .buffers = adds ? sums + residuals : 0};
   }
   MemoryEstimate on_host(bool gpu_adds) const {
-    return {.references = references - spared_references,
+    return {.parameters = tables.parameters,
+            .optimiser = tables.optimiser,
+            .references = references - spared_references,
             .buffers = buffers - (gpu_adds ? sums : 0),
             .program = program};
   }

@@ -102,8 +102,7 @@ Seam Pipeline::Walk::gradient_of_output(const Action& a) {
   if (a.stage + 1 < shape().stages) return take(above, {a.stage, a.microbatch});
   const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
   if (input.device_weight.defined()) return {input.device_weight};
-  const at::Tensor& like = pipeline.weights_.parameters.front().value;
-  return {at::scalar_tensor(step.weight * input.weight, like.options().requires_grad(false))};
+  return {at::scalar_tensor(step.weight * input.weight, pipeline.weights_.master_options())};
 }
 
 Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {

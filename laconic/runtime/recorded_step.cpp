@@ -56,9 +56,10 @@ StepLoss RecordedStep::run(const PipelineStep& step, const Go& walk) {
   for (const Parameter& p : weights_.parameters)
     LACONIC_ASSERT(!p.gradient.defined(), p.name + " has a gradient before the step");
   // Keys of dropout that come from the host in every operation cannot be recorded, nor can
-  // negatives.
+  // negatives, nor rows of tables that lie elsewhere: other steps read others, and more or fewer.
   const auto is_on_device = [](const PipelineInput& input) {
-    return !input.pass.negatives && (input.pass.dropout == 0 || input.pass.device_keys.defined());
+    return !input.pass.negatives && input.pass.rows == nullptr &&
+           (input.pass.dropout == 0 || input.pass.device_keys.defined());
   };
   if (step.is_shadow || is_given_up_ || !std::ranges::all_of(step.inputs, is_on_device))
     return walk_in_room(step, walk);
@@ -103,9 +104,7 @@ StepLoss RecordedStep::record(const PipelineStep& step, const Go& walk) {
 }
 
 void RecordedStep::copy_inputs(const PipelineStep& step) {
-  const at::Tensor& like = weights_.parameters.front().value;
-  factors_ = at::empty({static_cast<std::int64_t>(step.inputs.size())},
-                       like.options().requires_grad(false));
+  factors_ = at::empty({static_cast<std::int64_t>(step.inputs.size())}, weights_.master_options());
   inputs_.assign(step.inputs.begin(), step.inputs.end());
   for (std::size_t m = 0; m < inputs_.size(); ++m) {
     PipelineInput& input = inputs_[m];

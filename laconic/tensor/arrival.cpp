@@ -32,4 +32,8 @@ const at::Tensor& Arrival::wait() const {
   return host_;
 }
 
+bool Arrival::is_here() const {
+  return !ready_ || ready_->is_done();
+}
+
 }  // namespace laconic

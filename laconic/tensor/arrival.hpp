@@ -18,6 +18,8 @@ class Arrival {
   explicit Arrival(const at::Tensor& tensor);
   // Contiguous on the CPU. Waits outside CUDA, as long as it takes; throws what failed on the GPU.
   const at::Tensor& wait() const;
+  // Whether it would not have to wait.
+  bool is_here() const;
 
  private:
   at::Tensor host_;

@@ -26,6 +26,7 @@
 #include "laconic/steer/guarding.hpp"
 #include "laconic/steer/steering.hpp"
 #include "laconic/tensor/gpu.hpp"
+#include "laconic/tensor/host.hpp"
 #include "laconic/train/basis_start.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/code_start.hpp"
@@ -227,7 +228,8 @@ class Run {
                           .world = world_,
                           .shared = shared_parameters(start_.weights.spec, ranks_of_blocks(plan)),
                           .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks),
-                          .leaves_on_host = hooks_.leaves_steps});
+                          .leaves_on_host = hooks_.leaves_steps,
+                          .tables_are_apart = hooks_.tables_are_apart});
     rule_->add_links(links_);
     const std::vector<RankTensors> saved = saved_states();
     rule_->load(saved, start_.state.optimiser);
@@ -459,7 +461,7 @@ class Run {
       for (const Batch& batch : round) takes_part.push_back(!batch.fields().empty());
       const auto read = [&](std::int64_t, const std::string& field, int member) -> RowIds {
         if (!takes_part[static_cast<std::size_t>(member)]) return {};
-        const at::Tensor ids = round[static_cast<std::size_t>(member)][field].contiguous();
+        const at::Tensor ids = on_host(round[static_cast<std::size_t>(member)][field]);
         return unique_rows(
             std::span(ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
       };

@@ -161,6 +161,40 @@ TEST(RunEstimate, GpusAreRefusedByTheSumOfTheRanksThatShareThem) {
   EXPECT_TRUE(check_memory(estimate_of(allowed, ranks)).empty());
 }
 
+// Rows of a step are on the GPU, of which 4 samples of 16 ids read 64 at most: as they come, as a
+// leaf and with gradients.
+TEST(RunEstimate, TablesWhoseRowsTravelAreInHostMemory) {
+  const std::int64_t much = 1 << 30;
+  std::vector<RankResources> ranks = {rank_with_gpu("a", 1, 0, much),
+                                      rank_with_gpu("a", 2, 1, much)};
+  for (RankResources& rank : ranks) rank.has_gpu_codecs = true;
+  for (const auto& [precision, item] : {std::pair{"float32", 4}, {"bfloat16", 2}}) {
+    SCOPED_TRACE(precision);
+    const auto of = [&](const std::string& method) {
+      RunConfig c =
+          small({"model.kind=llama", "model.vocabulary=5000", "mesh.dp=2",
+                 fmt::format("run.precision={}", precision), "embedding.rows.method=" + method});
+      return estimate_of(c, ranks);
+    };
+    const RunEstimate whole = of("allreduce");
+    for (const auto& [method, parts] : {std::pair{"alltoall", 2}, {"allgather", 1}}) {
+      SCOPED_TRACE(method);
+      const double table = 5000 * 8, held = table / parts;
+      const RunEstimate e = of(method);
+      const MemoryEstimate &gpu = e.gpus[0].needed, &gpu_before = whole.gpus[0].needed;
+      const double copies = item == 4 ? 4 : 4 + item;
+      EXPECT_EQ(gpu.parameters, gpu_before.parameters - copies * table);
+      EXPECT_EQ(gpu.optimiser, gpu_before.optimiser - 8 * table);
+      EXPECT_EQ(gpu.gradients, gpu_before.gradients - 4 * table + 4 * 16 * 8 * (item + 8));
+      EXPECT_EQ(gpu.buffers, gpu_before.buffers - 4 * table);
+      const MemoryEstimate& host = e.hosts[0].needed;
+      EXPECT_EQ(host.parameters, 2 * 4 * held);
+      EXPECT_EQ(host.optimiser, 2 * 8 * held);
+      EXPECT_EQ(host.buffers, whole.hosts[0].needed.buffers + 2 * 4 * held);
+    }
+  }
+}
+
 // A GPU that adds has the buffers of sums, and residuals twice: the old ones and the next.
 TEST(RunEstimate, SumsAreWhereTheyAreMade) {
   const std::int64_t much = 1 << 30;

@@ -22,6 +22,8 @@ struct RunHooks {
   std::set<std::int64_t> spoiled = {};
   // One process hears of a step when the next one has been computed, as it does on a GPU.
   bool leaves_steps = false;
+  // Rows of tables go to blocks on the CPU as they do to a GPU, and so do their gradients.
+  bool tables_are_apart = false;
 };
 
 TrainSummary train(const TrainOptions& options, const RunHooks& hooks);

@@ -4,6 +4,7 @@
 #include "laconic/config/row_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/update/flat_blocks.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/rule.hpp"
 
@@ -17,7 +18,10 @@ class AloneRule final : public UpdateRule {
       : config_(request.config),
         weights_(request.weights),
         spec_(optimiser_spec(request.config.optimiser)),
-        may_leave_(can_leave(request)) {}
+        may_leave_(can_leave(request)) {
+    const std::vector<std::size_t> tables = row_tables(config_, weights_.spec);
+    tables_.insert(tables.begin(), tables.end());
+  }
 
   std::int64_t samples() const override { return config_.train.batch; }
   void begin(std::int64_t) override { is_shadow_ = false; }
@@ -99,7 +103,7 @@ class AloneRule final : public UpdateRule {
     if (unit_of(config_) != kGradient)
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);
-    const std::vector<BlockLayout> layouts = block_layouts(weights_);
+    const std::vector<BlockLayout> layouts = block_layouts(weights_, tables_);
     outstanding_ = make_lone_sum(policy, layouts, dtype_of(weights_.precision.sum));
     std::string note = load_sum({.sum = *outstanding_,
                                  .policy = policy,
@@ -111,7 +115,7 @@ class AloneRule final : public UpdateRule {
   }
 
   void add_outstanding() {
-    const FlatBlocks blocks(weights_);
+    const FlatBlocks blocks(weights_, tables_);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       blocks.take_gradients(weights_, b);
       outstanding_->post(b, blocks.data(b));
@@ -123,6 +127,7 @@ class AloneRule final : public UpdateRule {
   Weights& weights_;
   const OptimiserSpec spec_;
   const bool may_leave_;
+  ParameterNumbers tables_;                   // whose rows travel: nobody's business here
   std::deque<Left> left_;                     // and not heard of
   at::Tensor last_;                           // the verdict on the last of them, where it was made
   std::unique_ptr<GradientSum> outstanding_;  // after a resume from more ranks, until it is paid

@@ -79,16 +79,27 @@ kernel::DeviceStep step_of(const UpdateTask& task) {
           .momentum = real(task.spec.momentum)};
 }
 
+bool is_on_gpu(const Parameter& parameter) {
+  return parameter.value.is_cuda();
+}
+
+// The one that all have who are on any.
+at::Device gpu_of(const std::vector<Parameter>& parameters) {
+  return std::ranges::find_if(parameters, is_on_gpu)->value.device();
+}
+
 }  // namespace
 
 bool updates(const std::vector<Parameter>& parameters) {
-  return std::ranges::all_of(parameters, [](const Parameter& p) {
-    return p.value.is_cuda() && p.value.scalar_type() == at::kFloat && p.value.is_contiguous();
-  });
+  return std::ranges::any_of(parameters, is_on_gpu) &&
+         std::ranges::all_of(parameters, [](const Parameter& p) {
+           if (!is_on_gpu(p)) return !p.gradient.defined();
+           return p.value.scalar_type() == at::kFloat && p.value.is_contiguous();
+         });
 }
 
 at::Tensor squared_norms(const std::vector<Parameter>& parameters) {
-  const at::Device device = parameters.front().value.device();
+  const at::Device device = gpu_of(parameters);
   const auto reals = at::TensorOptions().dtype(at::kDouble).device(device);
   const auto all = static_cast<std::int64_t>(parameters.size());
   Table table;
@@ -145,7 +156,7 @@ void update(const UpdateTask& task, OptimiserState& state,
                .shrink = static_cast<float>(1 - task.lr * decay)});
   }
   if (table.rows.empty()) return;
-  const at::Device device = parameters.front().value.device();
+  const at::Device device = gpu_of(parameters);
   const double* verdict = task.verdict.defined() ? task.verdict.data_ptr<double>() : nullptr;
   kernel::update(table.upload(device), step_of(task), verdict, stream_on(device));
   C10_CUDA_KERNEL_LAUNCH_CHECK();

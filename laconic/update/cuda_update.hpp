@@ -11,7 +11,7 @@
 
 namespace laconic::cuda {
 
-// Whether all are float on a GPU.
+// Whether all are float on a GPU, but for those that have no gradient: tables in host memory.
 bool updates(const std::vector<Parameter>& parameters);
 
 // Squares of the norms of gradients, still in the device's memory: a double for each parameter,

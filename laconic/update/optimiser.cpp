@@ -74,6 +74,11 @@ std::vector<double> squares_on_cpu(const std::vector<Parameter>& parameters) {
   return squares;
 }
 
+// Whether some are on a device. Tables whose rows travel are not, and have no gradients here.
+bool is_any_on_device(const std::vector<Parameter>& parameters) {
+  return std::ranges::any_of(parameters, [](const Parameter& p) { return !p.value.is_cpu(); });
+}
+
 std::vector<double> squares_on_device(const std::vector<Parameter>& parameters) {
   std::vector<double> squares;
   for (const Parameter& p : parameters) {
@@ -216,7 +221,7 @@ void apply_elementwise(const Step& step, const std::vector<Parameter>& parameter
     cuda::update({step.spec, step.lr, step.gradient_scale, step.adam}, step.state, parameters);
     return;
   }
-  if (!first.is_cpu())
+  if (is_any_on_device(parameters))
     apply_on_device(step, parameters);
   else if (first.scalar_type() == at::kDouble)
     apply_on_cpu<double>(step, parameters);
@@ -286,7 +291,7 @@ PendingSquares::PendingSquares(const std::vector<Parameter>& parameters) {
   const at::Tensor& first = parameters.front().value;
   if (cuda::updates(parameters))
     coming_.emplace(cuda::squared_norms(parameters));
-  else if (!first.is_cpu())
+  else if (is_any_on_device(parameters))
     known_ = squares_on_device(parameters);
   else
     known_ = first.scalar_type() == at::kDouble ? squares_on_cpu<double>(parameters)
@@ -369,7 +374,7 @@ void apply_judged(const OptimiserSpec& spec, OptimiserState& state,
 }
 
 bool can_be_judged(const OptimiserSpec& spec, const std::vector<Parameter>& parameters) {
-  if (parameters.front().value.is_cpu()) return true;
+  if (!is_any_on_device(parameters)) return true;
   return cuda::updates(parameters) && std::ranges::none_of(parameters, [&](const Parameter& p) {
            return is_whole_update(spec.kind, p);
          });

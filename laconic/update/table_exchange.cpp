@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/index.hpp"
@@ -47,6 +48,7 @@ TableExchange::TableExchange(World& world, Weights& weights, std::size_t paramet
       width_(weights.spec.parameters[parameter].sizes[1]),
       shares_{options.cut, static_cast<int>(world.dp_group().size()), width_},
       item_(weights.parameters[place_].value.element_size()),
+      is_apart_(options.is_apart || weights.device() != weights.parameters[place_].value.device()),
       decay_(weights.parameters[place_].value.size(0), options.decays),
       exchanges_(kUses, 0) {
   const std::int64_t columns = shares_.columns(world.dp_member()).size();
@@ -124,7 +126,21 @@ at::Tensor TableExchange::step_gradient() {
 
 void TableExchange::give(const RowIds& next) {
   const at::NoGradGuard no_grad;
-  const at::Tensor gradient = step_gradient();
+  given_ = Given{.gradient = Arrival(step_gradient()), .has_strays = {}, .next = next};
+  if (rows_->has_strays.defined()) given_->has_strays = Arrival(rows_->has_strays);
+  rows_.reset();
+  if (!is_apart_) send();
+}
+
+void TableExchange::send() {
+  const at::NoGradGuard no_grad;
+  LACONIC_ASSERT(given_.has_value(), "nobody has given a gradient");
+  const Given given = std::move(*std::exchange(given_, std::nullopt));
+  const RowIds& next = given.next;
+  const at::Tensor& gradient = given.gradient.wait();
+  const at::Tensor& has_strays = given.has_strays.wait();
+  LACONIC_ASSERT(!has_strays.defined() || !has_strays.item<bool>(),
+                 "ids were looked up that nobody has announced");
   is_finite_ = gradient.isfinite().all().item<bool>();
   std::vector<RowIds> prior, delayed;
   RowSplit mine;
@@ -146,7 +162,6 @@ void TableExchange::give(const RowIds& next) {
   if (is_split)
     delayed_ = send_part(delayed, mine.delayed, gradient, Use::delayed,
                          deadline_key(step + 2, block(), 0));
-  rows_.reset();
 }
 
 // All ranks see the same lists, so they come to the same answer. What a peer gets of a row is its
@@ -227,6 +242,7 @@ void TableExchange::drop() {
     if (*part && (*part)->exchange != nullptr) (*part)->exchange->wait();
     part->reset();
   }
+  given_.reset();
   sum_.reset();
   rows_.reset();
 }

@@ -12,6 +12,11 @@
 //
 //   request(t) ─► rows ... backward ─► give(t) ─► wait ─► apply or drop ─► request(t + 1)
 //
+// The table, its moments, messages and sums are in host memory. Where blocks compute on a GPU they
+// are *apart* from it: the step's rows go there in one copy, in the type of computing, when a block
+// first looks some up, and their gradients come back in one. Nobody waits for the GPU in
+// backward: give() asks for the copy, and send() lets it leave when it is here.
+//
 // Rows that the next step reads are applied with their step, the others, the delayed ones, before
 // request(t + 2): nobody reads or changes them in between, and step and learning rate of their
 // update are those of step t (rows/row_plan.hpp, update/row_update.hpp). So the order in which
@@ -35,6 +40,7 @@
 #include "laconic/rows/row_memory.hpp"
 #include "laconic/rows/row_method.hpp"
 #include "laconic/rows/row_plan.hpp"
+#include "laconic/tensor/arrival.hpp"
 #include "laconic/update/row_exchange.hpp"
 #include "laconic/update/row_update.hpp"
 #include "laconic/world/world.hpp"
@@ -57,6 +63,7 @@ struct TableOptions {
   CodecSpec rows = Raw{};    // in training; evaluations are exact
   CodecSpec gradient = Raw{};
   std::uint64_t seed = 0;
+  bool is_apart = false;  // for tests: rows go to blocks on the CPU as to those on a GPU
 };
 
 class TableExchange {
@@ -93,9 +100,14 @@ class TableExchange {
 
   // --- backward
 
-  // The gradients of all leaves are complete, and leave. `next` are the rows of the next step.
+  // The gradients of all leaves are complete, and leave; apart they are asked for, and leave with
+  // send(). `next` are the rows of the next step.
   void give(const RowIds& next);
-  // Whether all of this rank's gradients are numbers. Requires: give().
+  bool is_given() const { return given_.has_value(); }  // and not sent
+  // Whether send() would not have to wait for a GPU.
+  bool can_send() const { return given_ && given_->gradient.is_here(); }
+  void send();
+  // Whether all of this rank's gradients are numbers. Requires: they have left.
   bool is_finite() const;
   // Whether wait() and then apply_delayed() would find everything here.
   bool has_arrived() const;
@@ -113,11 +125,14 @@ class TableExchange {
   void settle(bool writes_decay);
 
  private:
-  // Rows as they are looked up.
+  // Rows as they are looked up; apart `values` are in host memory first, as they travel.
   struct Rows {
     RowIds ids;
     at::Tensor values;                          // [ids + 1, width]; the last row is padding's
     std::map<std::int64_t, at::Tensor> leaves;  // by block that looks up, on the same memory
+    // Apart: ids where blocks are, and behind them one that is larger than all; and whether ids
+    // were looked up that nobody has announced.
+    at::Tensor sorted = {}, has_strays = {};
   };
   // Rows on their way here.
   struct Coming {
@@ -135,6 +150,11 @@ class TableExchange {
     std::vector<bool> readers;
     std::int64_t next = 0;  // the first row that was not sent yet
     Coming coming;
+  };
+  // Gradients of a step on their way to the host.
+  struct Given {
+    Arrival gradient, has_strays;
+    RowIds next;
   };
   // A part of the gradients of a step, on their way to the owners of rows.
   struct Part {
@@ -172,7 +192,10 @@ class TableExchange {
   Coming send_rows(const std::vector<RowIds>& by_member, Use use, std::int64_t step);
   void note_early_decay();
   StepRows clean_rows(const StepRows& next) const;
+  at::TensorOptions host_options(at::ScalarType type) const;
   Rows empty_rows(const RowIds& ids) const;
+  at::Tensor to_blocks(const at::Tensor& host) const;
+  void bring(Rows& rows) const;
   void take_rows(Coming& coming, const Rows& into) const;
   Rows own_rows(const RowIds& ids, bool is_peek) const;
   void pack_rows(const RowIds& stored, bool is_peek, std::byte* to) const;
@@ -180,7 +203,8 @@ class TableExchange {
   void take_step_rows();
   at::Tensor step_gradient();
   void shrink(const RowIds& stored, std::byte* packed) const;
-  at::Tensor places_of(const at::Tensor& ids, const RowIds& rows) const;
+  at::Tensor places_of(const at::Tensor& ids, Rows& rows) const;
+  at::Tensor places_apart(const at::Tensor& ids, Rows& rows) const;
   void send_tile();
   Rows take_tile();
 
@@ -198,6 +222,7 @@ class TableExchange {
   const std::int64_t width_;
   const TableShares shares_;
   const std::size_t item_;  // bytes of an element, of values and gradients
+  const bool is_apart_;     // blocks compute in other memory
   RowDecay decay_;
   std::vector<std::uint64_t> exchanges_;  // so far, by use: numbers of tags
 
@@ -207,6 +232,7 @@ class TableExchange {
   std::optional<Early> early_;
   std::optional<Rows> rows_, peeked_;
   std::optional<Tiles> tiles_;
+  std::optional<Given> given_;
   std::optional<Part> prior_, delayed_;
   std::optional<Sum> sum_;
   bool is_finite_ = true;

@@ -181,6 +181,8 @@ TrainedTable exchanged(int ranks, const TableOptions& options, const Course& cou
       if (course.sends_early && step % 4 != 3) table.send_early(*next);
       pauses.maybe();
       table.give(next->all);
+      EXPECT_EQ(table.is_given(), options.is_apart);
+      if (table.is_given()) table.send();
       EXPECT_TRUE(table.is_finite());
       table.wait();
       table.apply(rule_at(step), moment1, moment2);
@@ -413,14 +415,36 @@ TEST(TableExchange, InBfloat16EveryCutTrainsOneTable) {
     }
 }
 
+// Where blocks have other memory than the table, rows go there and gradients come back: the same
+// bits, whatever travels.
+TEST(TableExchange, ApartFromItsBlocksItIsTheSameTable) {
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16})
+    for (const ReplicaCut cut : {ReplicaCut::whole, ReplicaCut::columns, ReplicaCut::rows}) {
+      SCOPED_TRACE(fmt::format("{}, cut {}", at::toString(compute), static_cast<int>(cut)));
+      TableOptions options{.cut = cut, .splits = true, .price = {.is_free = true}, .decays = true};
+      const Course course{
+          .applied = Applied::mixed, .sends_early = compute == at::kFloat, .compute = compute};
+      const TrainedTable expected = exchanged(3, options, course);
+      options.is_apart = true;
+      const TrainedTable got = exchanged(3, options, course);
+      EXPECT_TRUE(got.value.equal(expected.value));
+      EXPECT_TRUE(got.moment1.equal(expected.moment1));
+      EXPECT_TRUE(got.moment2.equal(expected.moment2));
+    }
+}
+
 // A table of a tile and a bit, which some members look up whole while the others answer.
 TEST(TableExchange, EvaluationsLookUpTheWholeTableInTiles) {
   const std::int64_t width = 64, rows = tile_rows(width) + 5;
   ModelSpec model = table_model();
   model.parameters[0].sizes = {rows, width};
   const at::Tensor whole = at::arange(rows * width, at::kFloat).view({rows, width});
-  for (const ReplicaCut cut : {ReplicaCut::columns, ReplicaCut::rows, ReplicaCut::whole}) {
-    SCOPED_TRACE(static_cast<int>(cut));
+  for (const auto& [cut, is_apart] : {std::pair{ReplicaCut::columns, false},
+                                      {ReplicaCut::rows, false},
+                                      {ReplicaCut::whole, false},
+                                      {ReplicaCut::columns, true},
+                                      {ReplicaCut::whole, true}}) {
+    SCOPED_TRACE(fmt::format("cut {}, apart {}", static_cast<int>(cut), is_apart));
     run_ranks(3, [&](Transport& transport) {
       Engine engine(transport);
       ProgressThread progress_thread(engine);
@@ -431,7 +455,7 @@ TEST(TableExchange, EvaluationsLookUpTheWholeTableInTiles) {
           make_empty_weights(Family(GptShape()), model, at::TensorOptions(at::kFloat), {}, place);
       const at::NoGradGuard no_grad;
       weights.parameters[0].value.copy_(shard_from(whole, place, model.parameters[0]));
-      TableExchange table(world, weights, 0, {.cut = cut});
+      TableExchange table(world, weights, 0, {.cut = cut, .is_apart = is_apart});
       for (const std::vector<bool>& readers :
            {std::vector<bool>{true, true, true}, {true, false, false}, {false, true, true}}) {
         table.peek_tiles(readers);
@@ -477,6 +501,22 @@ TEST(TableExchange, WhatNobodyAnnouncedIsNoticed) {
   table.request(0, std::make_shared<const StepRows>(step_rows({{1, 2}})));
   table.look_up(0, ids_tensor({1, 2, 5, 5}));  // 5 is padding, then
   EXPECT_THROW(table.look_up(0, ids_tensor({1, 5, 6})), std::logic_error);
+  // Apart the GPU alone sees ids, and tells with the gradients.
+  TableExchange apart(alone, weights, 0, {.is_apart = true});
+  for (const std::int64_t step : {0, 1}) {
+    apart.request(step, std::make_shared<const StepRows>(step_rows({{1, 2}})));
+    const at::Tensor rows = apart.look_up(0, ids_tensor({1, 2, 5, 5}));
+    EXPECT_EQ(rows.select(0, 3).abs().sum().item<float>(), 0);
+    if (step == 1) apart.look_up(0, ids_tensor({1, 5, 6}));
+    apart.look_up(0, ids_tensor({2, 5}));
+    apart.give({});
+    if (step == 1) {
+      EXPECT_THROW(apart.send(), std::logic_error);
+      continue;
+    }
+    apart.send();
+    apart.drop();
+  }
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Forward of a table whose rows travel: what update/table_exchange.hpp says of rows.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/searchsorted.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "laconic/base/error.hpp"
@@ -147,18 +149,43 @@ void TableExchange::request(std::int64_t step, std::shared_ptr<const StepRows> r
   requested_ = step;
 }
 
+// A GPU copies from pinned memory by itself, while this thread goes on.
+at::TensorOptions TableExchange::host_options(at::ScalarType type) const {
+  return at::TensorOptions().dtype(type).pinned_memory(weights_.device().is_cuda());
+}
+
 TableExchange::Rows TableExchange::empty_rows(const RowIds& ids) const {
   const auto rows = static_cast<std::int64_t>(ids.size());
-  Rows made{.ids = ids,
-            .values = at::empty({rows + 1, width_}, value().options().requires_grad(false)),
-            .leaves = {}};
+  const at::ScalarType type = is_apart_ ? row_type() : value().scalar_type();
+  Rows made{.ids = ids, .values = at::empty({rows + 1, width_}, host_options(type)), .leaves = {}};
   made.values.narrow(0, rows, 1).zero_();
   return made;
+}
+
+// The memory may go at once: libtorch keeps what is pinned until the copy is done.
+at::Tensor TableExchange::to_blocks(const at::Tensor& host) const {
+  return host.to(weights_.device(), host.scalar_type(), /*non_blocking=*/true);
+}
+
+// Brings rows that are complete to where blocks compute. Leaves are of the type of sums.
+void TableExchange::bring(Rows& rows) const {
+  if (!is_apart_) return;
+  rows.values = to_blocks(rows.values).to(value().scalar_type());
+  const auto count = static_cast<std::int64_t>(rows.ids.size());
+  const at::Tensor sorted = at::empty({count + 1}, host_options(at::kLong));
+  auto* id = sorted.data_ptr<std::int64_t>();
+  std::ranges::copy(rows.ids, id);
+  id[count] = std::numeric_limits<std::int64_t>::max();
+  rows.sorted = to_blocks(sorted);
 }
 
 // Of a table that is whole here. Whoever looks them up has them rounded.
 TableExchange::Rows TableExchange::own_rows(const RowIds& ids, bool is_peek) const {
   Rows own = empty_rows(ids);
+  if (is_apart_) {
+    pack_rows(ids, is_peek, first_byte(own.values));
+    return own;
+  }
   gather_rows(all_columns(), ids, first_byte(own.values));
   if (is_peek) shrink(ids, first_byte(own.values));
   return own;
@@ -167,16 +194,18 @@ TableExchange::Rows TableExchange::own_rows(const RowIds& ids, bool is_peek) con
 void TableExchange::take_rows(Coming& coming, const Rows& into) const {
   coming.exchange->wait();
   const std::vector<std::int64_t> places = places_in(into.ids, coming.ids);
+  const bool widens = into.values.scalar_type() != row_type();
   for (int i = 0; i < members(); ++i) {
     const std::vector<std::int64_t> held = rows_at(places, shares_.held_places(coming.ids, i));
     const Range columns = shares_.columns(i);
     at::Tensor wide;
-    if (is_rounded())
+    if (widens)
       wide = rows_from(coming.exchange->from(i), dtype_of(row_type()), held.size(), columns)
                  .to(into.values.scalar_type());
-    put_rows(is_rounded() ? first_byte(wide) : coming.exchange->from(i), held,
-             stretch_of(first_byte(into.values), width_, item_, columns));
+    put_rows(widens ? first_byte(wide) : coming.exchange->from(i), held,
+             stretch_of(first_byte(into.values), width_, into.values.element_size(), columns));
   }
+  if (coming.factors.empty()) return;
   with_row_type(into.values, [&]<class T>() {
     for (const double factor : coming.factors)
       for (const std::int64_t place : places) {
@@ -186,8 +215,24 @@ void TableExchange::take_rows(Coming& coming, const Rows& into) const {
   });
 }
 
+// The same where only a GPU knows the ids, which nobody waits for: those that are not there must
+// all be padding, and so one, which is looked at with the gradients.
+at::Tensor TableExchange::places_apart(const at::Tensor& ids, Rows& rows) const {
+  using Limits = std::numeric_limits<std::int64_t>;
+  const at::Tensor wanted = ids.flatten();
+  const at::Tensor places = at::searchsorted(rows.sorted, wanted);
+  const at::Tensor is_found = rows.sorted.index_select(0, places).eq(wanted);
+  const at::Tensor is_stray = wanted.masked_fill(is_found, Limits::max())
+                                  .min()
+                                  .lt(wanted.masked_fill(is_found, Limits::min()).max());
+  rows.has_strays = rows.has_strays.defined() ? rows.has_strays.logical_or(is_stray) : is_stray;
+  return places.masked_fill(is_found.logical_not(), static_cast<std::int64_t>(rows.ids.size()));
+}
+
 // The place of each id among rows; behind them for padding.
-at::Tensor TableExchange::places_of(const at::Tensor& ids, const RowIds& rows) const {
+at::Tensor TableExchange::places_of(const at::Tensor& ids, Rows& in) const {
+  if (is_apart_) return places_apart(ids, in);
+  const RowIds& rows = in.ids;
   const at::Tensor wanted = ids.flatten().contiguous();
   const at::Tensor places = at::empty_like(wanted);
   const auto* id = wanted.data_ptr<std::int64_t>();
@@ -222,6 +267,7 @@ void TableExchange::take_step_rows() {
   rows_ = is_shared() ? empty_rows(mine) : own_rows(mine, false);
   for (Coming& coming : coming_) take_rows(coming, *rows_);
   coming_.clear();
+  bring(*rows_);
 }
 
 at::Tensor TableExchange::look_up(std::int64_t block, const at::Tensor& ids) {
@@ -229,14 +275,17 @@ at::Tensor TableExchange::look_up(std::int64_t block, const at::Tensor& ids) {
     const Rows tile = take_tile();
     const auto count = static_cast<std::int64_t>(tile.ids.size());
     const at::Tensor wanted = ids.flatten().contiguous();
-    LACONIC_ASSERT(wanted.numel() == count && *wanted.data_ptr<std::int64_t>() == tile.ids[0],
-                   fmt::format("{} ids, where {} rows from {} on come next", wanted.numel(), count,
-                               tile.ids[0]));
-    return tile.values.narrow(0, 0, count).to(row_type());
+    const bool is_next =  // as far as is known here
+        wanted.numel() == count &&
+        (!wanted.is_cpu() || *wanted.data_ptr<std::int64_t>() == tile.ids[0]);
+    LACONIC_ASSERT(is_next, fmt::format("{} ids, where {} rows from {} on come next",
+                                        wanted.numel(), count, tile.ids[0]));
+    return to_blocks(tile.values).narrow(0, 0, count).to(row_type());
   }
   if (!peeked_ && !rows_) take_step_rows();
-  const at::Tensor rows = peeked_ ? peeked_->values : leaf_of(*rows_, block);
-  return table_rows(rows, places_of(ids, peeked_ ? peeked_->ids : rows_->ids)).to(row_type());
+  Rows& found = peeked_ ? *peeked_ : *rows_;
+  const at::Tensor rows = peeked_ ? found.values : leaf_of(found, block);
+  return table_rows(rows, places_of(ids, found)).to(row_type());
 }
 
 void TableExchange::peek(const StepRows& rows) {
@@ -246,9 +295,10 @@ void TableExchange::peek(const StepRows& rows) {
     Coming coming = send_rows(rows.by_member, Use::peek, requested_.value_or(0));
     peeked_ = empty_rows(mine);
     take_rows(coming, *peeked_);
-    return;
+  } else {
+    peeked_ = own_rows(mine, true);
   }
-  peeked_ = own_rows(mine, true);
+  bring(*peeked_);
 }
 
 // --- tiles

@@ -3,6 +3,7 @@
 // all other parameters.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -70,7 +71,8 @@ class TableRule final : public UpdateRule {
                 .number = static_cast<std::uint32_t>(i),
                 .rows = parse_codec(config_.embedding_rows.codec),
                 .gradient = parse_codec(config_.embedding_rows.gradient),
-                .seed = static_cast<std::uint64_t>(config_.run.seed)}));
+                .seed = static_cast<std::uint64_t>(config_.run.seed),
+                .is_apart = request.tables_are_apart}));
     left_.resize(tables_.size());
     lookup_.tables = {tables.begin(), tables.end()};
     lookup_.rows = [this](std::size_t parameter, std::int64_t block, const at::Tensor& ids) {
@@ -120,15 +122,19 @@ class TableRule final : public UpdateRule {
   void block_done(std::int64_t block) override {
     if (!std::exchange(is_backward_, true)) send_early();
     for (std::size_t i = 0; i < tables_.size(); ++i)
-      if (first_user(weights_.spec, tables_[i]->parameter()) == block)
+      if (first_user(weights_.spec, tables_[i]->parameter()) == block) {
         tables_[i]->give(known_.at(step_ + 1)[i]->all);
+        if (tables_[i]->is_given()) given_.push_back(i);
+      }
     dense_->block_done(block);
+    send_given(/*waits=*/false);
     finish_arrived();
   }
 
   // A gradient of rows that is no number anywhere keeps all ranks from the update, as if the loss
   // were none.
   Measured measure(const StepLoss& loss, int signal) override {
+    send_given(/*waits=*/true);
     Measured measured = dense_->measure(checked(loss), signal);
     for (const auto& one : tables_) one->wait();
     if (config_.embedding_rows.clip == RowsClip::all && !splits_rows(config_)) add_norms(measured);
@@ -154,6 +160,7 @@ class TableRule final : public UpdateRule {
   // rows up.
   bool leaves_steps() const override { return dense_->leaves_steps(); }
   void leave(const StepLoss& loss, int signal, OptimiserState& state, double lr) override {
+    send_given(/*waits=*/true);
     dense_->leave(checked(loss), signal, state, lr);
     for (auto& left : left_) left = Left{row_rule(state, lr, 1), step_, &state};
     finish_arrived();
@@ -247,6 +254,14 @@ class TableRule final : public UpdateRule {
     return is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN());
   }
 
+  // What a GPU has given leaves when it is here, first come first: backward goes on meanwhile.
+  void send_given(bool waits) {
+    while (!given_.empty() && (waits || tables_[given_.front()]->can_send())) {
+      tables_[given_.front()]->send();
+      given_.pop_front();
+    }
+  }
+
   bool looks_up(std::int64_t block, std::size_t i) const {
     const std::size_t place = weights_.places[tables_[i]->parameter()];
     return std::ranges::find(weights_.users[place], block) != weights_.users[place].end();
@@ -287,6 +302,7 @@ class TableRule final : public UpdateRule {
   };
   std::vector<std::unique_ptr<TableExchange>> tables_;
   std::vector<std::optional<Left>> left_;  // by table
+  std::deque<std::size_t> given_;          // tables whose gradients a GPU has, first come first
   RowLookup lookup_;
   std::int64_t step_ = 0;
   bool is_backward_ = false;  // of the step has begun

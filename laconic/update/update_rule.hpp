@@ -132,6 +132,7 @@ struct RuleRequest {
   std::vector<SharedParameters> shared;  // over the ranks of a pipeline
   int encoded;                           // so many first ranks of a pipeline encode
   bool leaves_on_host = false;           // for tests: one process leaves steps as it does on a GPU
+  bool tables_are_apart = false;         // for tests: rows go to blocks as they do to a GPU
 };
 // Requires: check_parallel(config) is empty; config, weights and world outlive the rule.
 std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request);

@@ -45,6 +45,42 @@ class EmbeddingRows : public PipelineParallel {
             "task.sampled=40"};
   }
 
+  // Translations of sentences of different lengths, and a Transformer that looks up both in one
+  // table.
+  void prepare_pairs() {
+    std::filesystem::create_directories(folder_ / "wordpiece");
+    std::ofstream vocabulary(folder_ / "wordpiece/vocab.txt");
+    for (const char* token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
+      vocabulary << token << "\n";
+    for (int w = 0; w < 40; ++w) vocabulary << "w" << w << "\n";
+    vocabulary.close();
+    const auto sentence = [](int number, int words) {
+      std::string text;
+      for (int w = 0; w < words; ++w)
+        text += fmt::format("{}w{}", w == 0 ? "" : " ", (number * 5 + w * w * 3) % 40);
+      return text;
+    };
+    std::ofstream lines(folder_ / "pairs.jsonl");
+    for (int i = 0; i < 120; ++i)
+      lines << fmt::format("{{\"source\": \"{}\", \"target\": \"{}\"}}\n", sentence(i, 3 + i % 9),
+                           sentence(i + 7, 2 + i % 11));
+    lines.close();
+    PrepareOptions options{.inputs = {folder_ / "pairs.jsonl"},
+                           .output = folder_ / "pairs",
+                           .tokeniser = folder_ / "wordpiece",
+                           .validation_share = 0.1};
+    options.source.records = resolved({.task = TaskKind::translate});
+    prepare(options);
+  }
+  std::vector<std::string> pairs() const {
+    return {"model.kind=seq2seq",
+            "task.kind=translate",
+            "evaluate.bleu_samples=0",
+            "model.sharing=input",
+            fmt::format("data.train={}", folder_ / "pairs"),
+            fmt::format("data.valid={}", folder_ / "pairs-valid")};
+  }
+
   static std::uint64_t bytes_of_rows(const TrainSummary& summary) {
     for (const TrafficTotal& total : summary.traffic)
       if (total.traffic == Traffic::embedding_rows) return total.sent.raw_bytes;

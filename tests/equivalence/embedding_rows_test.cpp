@@ -192,6 +192,21 @@ TEST_F(EmbeddingRows, ARunThatIsContinuedIsTheRunThatWasNotInterrupted) {
   }
 }
 
+// One process pays what more ranks left outstanding of all gradients but those of rows: one that
+// nobody has read shrinks in every step, and no more.
+TEST_F(EmbeddingRows, WhatIsOutstandingIsNoGradientOfATable) {
+  const auto sets =
+      lazy({"checkpoint.every=3", "train.steps=6", "dp.gradient.codec=quantise:bits=4"});
+  const TrainSummary through = run(config_on("through", 2, sets));
+  const TrainSummary alone =
+      run(config_on("alone", 1, sets), folder_ / "through/checkpoints/step-00000003");
+  const auto unread = [](const TrainSummary& summary) {
+    const Weights weights = read_model(summary.checkpoint, at::TensorOptions().dtype(at::kFloat));
+    return weights.parameters[0].value.detach()[250];
+  };
+  EXPECT_TRUE(unread(alone).equal(unread(through)));
+}
+
 TEST_F(EmbeddingRows, AStepThatIsLeftOutLeavesRowsAlone) {
   for (const char* split : {"off", "on"}) {
     const auto sets =
@@ -224,6 +239,51 @@ TEST_F(EmbeddingRows, StagesOfAPipelineHaveTheirTables) {
   }
 }
 
+// As on a GPU, but that all memory is the host's: rows go to blocks in one copy, in the type of
+// computing, and gradients leave when they have come back. The same bits, in two tables of a
+// sampled softmax and in one that two blocks look up, whose padding nobody announces.
+TEST_F(EmbeddingRows, TablesApartFromTheirBlocksAreTheSameTables) {
+  prepare_pairs();
+  const std::vector<std::vector<std::string>> models = {{"model.recompute=true"}, lstm(), pairs()};
+  const char* methods[] = {"alltoall", "allgather", "server"};
+  for (std::size_t m = 0; m < models.size(); ++m)
+    for (std::size_t i = 0; i < std::size(methods); ++i) {
+      const char* precision = (m + i) % 2 == 0 ? "bfloat16" : "float32";
+      SCOPED_TRACE(fmt::format("model {}, {}, {}", m, methods[i], precision));
+      const auto sets = lazy(
+          with(models[m], {fmt::format("embedding.rows.method={}", methods[i]),
+                           fmt::format("run.precision={}", precision), "embedding.rows.split=on",
+                           "evaluate.every=2", "train.non_finite=skip"}));
+      const TrainSummary together = run_hooked(config_on("together", 2, sets), {.spoiled = {1}});
+      const TrainSummary apart =
+          run_hooked(config_on("apart", 2, sets), {.spoiled = {1}, .tables_are_apart = true});
+      EXPECT_EQ(losses("apart"), losses("together"));
+      EXPECT_EQ(apart.loss, together.loss);
+      EXPECT_EQ(apart.evaluation->loss, together.evaluation->loss);
+      EXPECT_TRUE(model_bytes(apart.checkpoint) == model_bytes(together.checkpoint));
+      for (const char* name : {"together", "apart"}) std::filesystem::remove_all(folder_ / name);
+    }
+}
+
+// A pipeline of stages, blocks that end apart, one rank alone.
+TEST_F(EmbeddingRows, TablesMayBeApartOnAnyMesh) {
+  const std::vector<std::pair<std::int64_t, std::vector<std::string>>> cases = {
+      {1, {}},
+      {1, lstm()},
+      {2, {"mesh.pp=2"}},
+      {2, {"train.update=block"}},
+      {3, {"train.clip=0.3"}}};
+  for (const auto& [dp, more] : cases) {
+    SCOPED_TRACE(fmt::format("dp {}: {}", dp, fmt::join(more, " ")));
+    const auto sets = lazy(more);
+    const TrainSummary together = run(config_on("together", dp, sets));
+    const TrainSummary apart = run_hooked(config_on("apart", dp, sets), {.tables_are_apart = true});
+    EXPECT_EQ(losses("apart"), losses("together"));
+    EXPECT_TRUE(model_bytes(apart.checkpoint) == model_bytes(together.checkpoint));
+    for (const char* name : {"together", "apart"}) std::filesystem::remove_all(folder_ / name);
+  }
+}
+
 TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {
   RunConfig c = config_on(
       "bad", 20,
@@ -252,8 +312,9 @@ TEST_F(EmbeddingRows, WhatNoMethodCanFollowIsRefusedByName) {
     std::vector<std::string> sets;
     const char* part;
   } cases[] = {
-      {lazy({"run.device=cuda"}),
-       "method = \"alltoall\" with run.device = \"cuda\": rows are in host memory as yet"},
+      {lazy({"run.device=cuda", "mesh.pp=2", "model.layers=2", "model.project_after=1",
+             "model.project_rank=4", "model.project_basis=pca"}),
+       "boundaries that begin with the principal directions of the first samples"},
       {{"train.update=block", "run.device=cuda"},
        "update = \"block\" with run.device = \"cuda\": nobody has tried it on a GPU as yet"},
       {lazy({"model.kind=seq2seq", "model.sharing=none", "task.kind=translate",
@@ -280,6 +341,7 @@ TEST_F(EmbeddingRows, WhatNoMethodCanFollowIsRefusedByName) {
     const std::string text = to_text(check(config_on("bad", 2, one.sets)));
     EXPECT_NE(text.find(one.part), std::string::npos) << one.part << " in\n" << text;
   }
+  EXPECT_EQ(to_text(check(config_on("good", 2, lazy({"run.device=cuda"})))), "");
 }
 
 }  // namespace
