@@ -33,7 +33,7 @@ std::byte* allocate_bytes(std::size_t count) {
   void* memory = source == nullptr ? nullptr : source->take(room);
   if (memory == nullptr) {
     source = nullptr;
-    memory = ::operator new(room, std::align_val_t{alignof(Head)});
+    memory = ::operator new (room, std::align_val_t{alignof(Head)});
   }
   ::new (memory) Head{source};
   return static_cast<std::byte*>(memory) + sizeof(Head);
@@ -45,7 +45,7 @@ void free_bytes(std::byte* bytes, std::size_t count) noexcept {
   if (const BufferSource* source = head_of(bytes).source)
     source->give(memory, sizeof(Head) + count);
   else
-    ::operator delete(memory, std::align_val_t{alignof(Head)});
+    ::operator delete (memory, std::align_val_t{alignof(Head)});
 }
 
 bool is_from_source(const Bytes& bytes) {

@@ -19,9 +19,9 @@ namespace laconic {
 static_assert(std::endian::native == std::endian::little,
               "formats are written as memory holds them");
 
-// Where large buffers of bytes lie, if not where all else does. A device copies by itself to and from
-// memory that is pinned, so who computes on one lets messages lie there (codec/device_memory.hpp).
-// Both are called by any thread.
+// Where large buffers of bytes lie, if not where all else does. A device copies by itself to and
+// from memory that is pinned, so who computes on one lets messages lie there
+// (codec/device_memory.hpp). Both are called by any thread.
 struct BufferSource {
   void* (*take)(std::size_t bytes);  // null: they lie where all else does
   void (*give)(void* memory, std::size_t bytes) noexcept;
