@@ -132,7 +132,7 @@ class LossyModel {
                               .samples = by_sample ? std::span<const std::uint64_t>(ids)
                                                    : std::span<const std::uint64_t>()};
     const at::Tensor reference = watch_ ? held(link.sender, x, message.samples) : at::Tensor();
-    const Bytes bytes = pack(link.sender, viewed, message);
+    const SharedBytes bytes = pack(link.sender, viewed, message);
     const at::Tensor arrived =
         unpack(link.receiver, bytes, spec_of(viewed), at::kCPU, message).tensor.view(x.sizes());
     if (watch_)
