@@ -100,26 +100,43 @@ class GpuRows : public EmbeddingRows {
     std::filesystem::remove_all(folder_ / ("cpu " + name));
     return gpu;
   }
-};
 
-TEST_F(GpuRows, FollowTheCpuByEveryMethod) {
-  for (const auto& [kind, model] : {std::pair{"lstm", language_model()},
-                                    {"pairs", pairs()},
-                                    {"llama", std::vector<std::string>()}})
+  // And that all methods train one model on a GPU, too, bit for bit.
+  void expect_every_method_near_cpu(const std::vector<std::string>& model) {
     for (const char* precision : {"float32", "bfloat16"}) {
+      const bool is_rounded = precision == std::string_view("bfloat16");
       std::string first;
       for (const char* method : {"alltoall", "allgather", "server"}) {
-        const std::string name = fmt::format("{} {} {}", kind, precision, method);
+        const std::string name = fmt::format("{} {}", precision, method);
         SCOPED_TRACE(name);
-        const bool is_rounded = precision == std::string_view("bfloat16");
-        const TrainSummary gpu = expect_near_cpu(
-            name, 2,
-            with(model, with(sgd(), with(by(method, precision), {"embedding.rows.split=on"}))),
-            is_rounded ? kNearRounded : kNear);
+        const auto sets = with(sgd(), with(by(method, precision), {"embedding.rows.split=on"}));
+        const TrainSummary gpu =
+            expect_near_cpu(name, 2, with(model, sets), is_rounded ? kNearRounded : kNear);
         if (first.empty()) first = gpu.checkpoint;
         EXPECT_TRUE(model_bytes(gpu.checkpoint) == model_bytes(first)) << "not those of alltoall";
       }
     }
+  }
+};
+
+// What does not hold of whole tables on a GPU has nothing to do with rows.
+TEST_F(GpuRows, SumsOfWholeTablesFollowTheCpu) {
+  for (const auto& [kind, model] : {std::pair{"lstm", language_model()}, {"pairs", pairs()}}) {
+    SCOPED_TRACE(kind);
+    expect_near_cpu(kind, 2, with(model, with(sgd(), by("allreduce", "float32"))), kNear);
+  }
+}
+
+TEST_F(GpuRows, LanguageModelsFollowTheCpuByEveryMethod) {
+  expect_every_method_near_cpu(language_model());
+}
+
+TEST_F(GpuRows, TransformersFollowTheCpuByEveryMethod) {
+  expect_every_method_near_cpu(pairs());
+}
+
+TEST_F(GpuRows, LlamasFollowTheCpuByEveryMethod) {
+  expect_every_method_near_cpu({});
 }
 
 TEST_F(GpuRows, FollowTheCpuByAdam) {
