@@ -28,6 +28,7 @@ struct Setting {  // of an axis; what is empty is the part's
   std::string name, about;
   Keys set;  // of another program than Laconic: its options without their dashes
   std::string preset, model, rate;
+  Keys environment;  // variables
   Program program = Program::laconic;
   std::int64_t warmup = 0;          // at least so many steps, of a part that has a warm-up
   std::vector<CountedSteps> kinds;  // of steps that count: they are as many, whatever the part says

@@ -105,6 +105,8 @@ std::string keys_text(const Setting& setting) {
   Names words;
   if (!setting.preset.empty()) words.push_back("preset " + setting.preset);
   for (const auto& [key, value] : setting.set) words.push_back(fmt::format("{}={}", key, value));
+  for (const auto& [name, value] : setting.environment)
+    words.push_back(fmt::format("{}={}", name, value));
   return words.empty() ? "" : "`" + join(words, " ") + "`";
 }
 

@@ -60,6 +60,7 @@ Setting setting_in(const TomlNode& node, const std::string& axis, Problems& prob
   reader.read("about", setting.about);
   reader.read_keys("set", setting.set);
   reader.read("preset", setting.preset);
+  reader.read_keys("environment", setting.environment);
   reader.read("model", setting.model);
   reader.read("rate", setting.rate);
   reader.read_count("warmup", setting.warmup, 0);

@@ -125,6 +125,7 @@ StudyTrial trial_in(const StudyFile& study, const StudyPart& part, const Names& 
     if (!setting.model.empty()) trial.model = setting.model;
     if (!setting.rate.empty()) trial.rate = setting.rate;
     if (!setting.kinds.empty()) trial.kinds = setting.kinds;
+    overlay(trial.environment, setting.environment);
     if (setting.rate.empty()) method.push_back(setting.name);
   }
   trial.method = method.empty() ? "all" : join(method, ", ");

@@ -48,6 +48,7 @@ nlohmann::ordered_json json_of(const Trial& t) {
       {"warmup", t.warmup}, {"steps", t.steps}};
   for (const CountedSteps& kind : t.kinds)
     json["kinds"].push_back({{"steps", kind.steps}, {"share", kind.share}});
+  if (!t.environment.empty()) json["environment"] = t.environment;
   return json;
 }
 
@@ -66,6 +67,7 @@ Trial trial_in(const nlohmann::json& json) {
   if (json.contains("kinds"))
     for (const nlohmann::json& kind : json.at("kinds"))
       trial.kinds.push_back({.steps = kind.at("steps"), .share = kind.at("share")});
+  if (json.contains("environment")) trial.environment = json.at("environment");
   return trial;
 }
 

@@ -40,6 +40,7 @@ struct Trial {
   std::int64_t warmup = 1;                 // steps before those that count
   std::int64_t steps = 3;                  // that count
   std::vector<CountedSteps> kinds;         // of these, in their order; empty: all are alike
+  std::map<std::string, std::string> environment = {};  // laconic: variables
   bool operator==(const Trial&) const = default;
 };
 // "bandwidth/100mbit/ac-sgd-4-and-6-bits/1": names its file; unique in a study.

@@ -129,11 +129,14 @@ Words in_lab(const Trial& trial, const Places& places, const std::string& folder
 Words train_words(const Trial& trial, const StudyFile& study, const Places& places,
                   const std::string& folder) {
   const std::string config = config_of(trial, study);
-  Words words = {places.laconic, "train",
-                 config.empty() ? defaults_of(places)
-                 : trial.preset.empty()
-                     ? with_places(config, places)
-                     : fmt::format("{}/presets/{}.toml", places.source, trial.preset)};
+  Words words;
+  if (!trial.environment.empty()) words.push_back("env");
+  for (const auto& [name, value] : trial.environment) words.push_back(name + "=" + value);
+  append(words,
+         {places.laconic, "train",
+          config.empty()         ? defaults_of(places)
+          : trial.preset.empty() ? with_places(config, places)
+                                 : fmt::format("{}/presets/{}.toml", places.source, trial.preset)});
   for (const auto& [key, value] : keys_of(trial, study, places, folder))
     append(words, {"--set", key + "=" + value});
   append(words, {"--json", folder + "/summary.json"});
