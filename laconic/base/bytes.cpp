@@ -9,8 +9,10 @@ namespace laconic {
 
 namespace {
 
-// In front of every large buffer, since the source may have been set between taking and giving.
-struct alignas(64) Head {
+// In front of every large buffer, since the source may have been set between taking and giving. No
+// larger than any allocation is aligned, so that plain memory needs no other: an aligned one would
+// write behind its end, and touch pages that nobody uses yet.
+struct alignas(__STDCPP_DEFAULT_NEW_ALIGNMENT__) Head {
   const BufferSource* source;  // null: operator new
 };
 
@@ -33,7 +35,7 @@ std::byte* allocate_bytes(std::size_t count) {
   void* memory = source == nullptr ? nullptr : source->take(room);
   if (memory == nullptr) {
     source = nullptr;
-    memory = ::operator new (room, std::align_val_t{alignof(Head)});
+    memory = ::operator new(room);
   }
   ::new (memory) Head{source};
   return static_cast<std::byte*>(memory) + sizeof(Head);
@@ -45,7 +47,7 @@ void free_bytes(std::byte* bytes, std::size_t count) noexcept {
   if (const BufferSource* source = head_of(bytes).source)
     source->give(memory, sizeof(Head) + count);
   else
-    ::operator delete (memory, std::align_val_t{alignof(Head)});
+    ::operator delete(memory);
 }
 
 bool is_from_source(const Bytes& bytes) {
