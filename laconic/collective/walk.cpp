@@ -356,11 +356,12 @@ void LaneWalk::finish_sum(int chunk) {
 }
 
 void LaneWalk::end() {
-  message_ = nullptr;
+  message_ = held_;
   if (!is_decoded_)
     decode_values(state_.spec.up, payload_of(*held_, header_of(state_.spec.up, held_chunk_)),
                   held_chunk_);
   is_decoded_ = true;
+  message_ = nullptr;
   held_ = nullptr;
 }
 

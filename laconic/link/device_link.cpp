@@ -133,6 +133,7 @@ FrameCopy::~FrameCopy() {
 }
 
 std::shared_ptr<Bytes> FrameCopy::finish() {
+  LACONIC_ASSERT(frame_ != nullptr, "the frame was given away");
   close_frame(*frame_, 0, payload_bytes_);
   return std::move(frame_);
 }

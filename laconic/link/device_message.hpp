@@ -87,7 +87,7 @@ class FrameCopy {
 
   bool is_ready() const { return copied_.is_done(); }
   void wait(std::chrono::milliseconds limit) const { copied_.wait(limit); }
-  // Gives the frame away, closed. Requires: is_ready(), or wait() has returned.
+  // Gives the frame away, closed; once. Requires: is_ready(), or wait() has returned.
   std::shared_ptr<Bytes> finish();
 
  private:
@@ -148,7 +148,7 @@ class DeviceMessage {
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const {
     frame_ ? frame_->wait(limit) : download_->wait(limit);
   }
-  // Gives the frames away. Requires: is_ready(), or wait() has returned.
+  // Gives the frames away; once. Requires: is_ready(), or wait() has returned.
   std::shared_ptr<Bytes> finish();
 
  private:

@@ -67,6 +67,8 @@ Setting setting_in(const TomlNode& node, const std::string& axis, Problems& prob
   if (node.find("value") != nullptr) reader.read_number("value", setting.value.emplace());
   reader.find("value");
   read_program(reader, setting);
+  if (setting.program == Program::ddp && !setting.environment.empty())
+    reader.report(*reader.find("environment"), "is for Laconic, and program = \"ddp\"");
   read_kinds(reader, setting, problems);
   reader.report_unknown();
   return setting;

@@ -46,6 +46,16 @@ TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
+TEST(CommandOfATrial, SetsTheVariablesOfItsSettings) {
+  const Trial trial{.rate = "none",
+                    .hosts = 2,
+                    .model = "pipeline",
+                    .environment = {{"ONE", "1"}, {"TWO", "a b"}}};
+  const std::vector<std::string> words = command_of(trial, study(), kPlaces, "f");
+  EXPECT_EQ(std::vector<std::string>(words.begin(), words.begin() + 5),
+            (std::vector<std::string>{"env", "ONE=1", "TWO=a b", "bin/laconic", "train"}));
+}
+
 TEST(CommandOfATrial, BeginsFromTheWeightsOfThePeerWhereThereAreSome) {
   const Trial trial{.rate = "unshaped", .model = "replicas"};
   auto keys = keys_of(trial, study(), kPlaces, "f");

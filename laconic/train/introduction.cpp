@@ -60,7 +60,7 @@ class Introduction {
     introduce_rows();
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
-    if (has_hollow_codecs())
+    if (config_.run.device.is_cuda() && has_hollow_codecs())
       lines_.push_back(
           "warning: LACONIC_DEVICE_CODECS = hollow: messages have their size and nothing in them, "
           "and the run trains nonsense; for measuring what codecs cost");

@@ -220,6 +220,7 @@ void TableExchange::take_rows(Coming& coming, const Rows& into) const {
 at::Tensor TableExchange::places_apart(const at::Tensor& ids, Rows& rows) const {
   using Limits = std::numeric_limits<std::int64_t>;
   const at::Tensor wanted = ids.flatten();
+  if (wanted.numel() == 0) return wanted;  // which has no least
   const at::Tensor places = at::searchsorted(rows.sorted, wanted);
   const at::Tensor is_found = rows.sorted.index_select(0, places).eq(wanted);
   const at::Tensor is_stray = wanted.masked_fill(is_found, Limits::max())

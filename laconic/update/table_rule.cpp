@@ -152,6 +152,7 @@ class TableRule final : public UpdateRule {
   void abandon() override {
     dense_->abandon();
     for (const auto& one : tables_) one->drop();
+    given_.clear();
     for (std::size_t i = 0; i < tables_.size(); ++i) request_next(i, step_ + 1);
   }
 

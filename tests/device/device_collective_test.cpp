@@ -65,6 +65,7 @@ TEST_F(DeviceCollective, SumsAndMemoriesAreThoseOfTheHost) {
                         Case{Algorithm::direct, "half", "random_k:keep=0.2+quantise:bits=8"},
                         Case{Algorithm::direct, "huffman", "quantise:bits=4,rotate=true"},
                         Case{Algorithm::direct, "random_k:keep=0.2", "raw"},
+                        Case{Algorithm::doubling, "random_k:keep=0.2", "raw"},
                         Case{Algorithm::gathered, "raw", "raw"},
                         Case{Algorithm::gathered, "quantise:bits=4", "raw"},
                         Case{Algorithm::gathered, "top_k:keep=0.1+half", "raw"}}) {

@@ -143,6 +143,61 @@ TEST_F(LateDevice, OneStreamWaitsForTheOtherBothWays) {
   EXPECT_TRUE(of_stream.is_done());
 }
 
+// --- buffers of bytes
+
+// Copied to the device as they lie there. Others who need such a buffer while the GPU has not come
+// so far get another, whoever has let go of it.
+TEST_F(LateDevice, MessagesAreKeptUntilTheyAreOnTheDevice) {
+  constexpr std::size_t kHeader = 24;
+  const TensorSpec tensor{Dtype::u8, {static_cast<std::int64_t>(kBytes)}};
+  codec_stream();
+  Uploads uploads;
+  std::vector<DeviceBuffer> there;
+  {
+    const test::HeldDevice held;
+    for (int turn = 0; turn < 20; ++turn) {
+      auto message = std::make_shared<const Bytes>(kHeader + kBytes, static_cast<std::byte>(turn));
+      ASSERT_TRUE(is_from_source(*message));
+      there.push_back(uploads.upload(Raw{}, tensor, ByteView(*message).subspan(kHeader), message));
+    }
+  }
+  uploads = Uploads();  // waits for what is under way
+  for (std::size_t turn = 0; turn < there.size(); ++turn) {
+    const std::vector<float> found = downloaded(there[turn]);
+    EXPECT_TRUE(is_full_of(reinterpret_cast<const std::byte*>(found.data()), kBytes / 4 * 4,
+                           static_cast<int>(turn)))
+        << turn;
+  }
+}
+
+TEST_F(LateDevice, FramesAreKeptUntilTheyHaveCome) {
+  const DeviceBuffer there(kBytes);
+  const auto frame_of = [&] {
+    auto frame = std::make_shared<Bytes>(kBytes);
+    const std::span<std::byte> room(*frame);
+    return FrameCopy(std::move(frame), room, there.data());
+  };
+  const std::byte* before = nullptr;
+  std::thread gone;
+  {
+    const test::HeldDevice held;
+    auto frame = std::make_shared<Bytes>(kBytes);
+    before = frame->data();
+    const std::span<std::byte> room(*frame);
+    auto copy = std::make_unique<FrameCopy>(std::move(frame), room, there.data());
+    gone = std::thread([&copy] { copy.reset(); });  // waits
+    for (int turn = 0; turn < 20; ++turn) {
+      const Bytes other(kBytes);
+      EXPECT_NE(other.data(), before);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  gone.join();
+  FrameCopy copy = frame_of();
+  copy.wait(kGpuDeadline);
+  EXPECT_TRUE(copy.is_ready());
+}
+
 // --- refusals
 
 // The address of pinned memory that is free, of a room that nobody else asks for.
@@ -169,6 +224,11 @@ void expect_lost(const Act& act) {
 TEST_F(LateDevice, PinnedMemoryIsLostWhereNobodyCanTellWhenItIsCopied) {
   const DeviceBuffer there(kRareBytes);
   expect_lost([&] { const HostCopy copy(there.data(), kRareBytes); });
+  expect_lost([&] {
+    auto frame = std::make_shared<Bytes>(kRareBytes - 64);
+    const std::span<std::byte> room(*frame);
+    const FrameCopy copy(std::move(frame), room, there.data());
+  });
   expect_lost([&] {
     const std::vector<std::byte> bytes(kRareBytes);
     Uploads uploads;

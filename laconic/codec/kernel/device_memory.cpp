@@ -104,29 +104,37 @@ RoomPool& pinned_pool() {
   return *pool;
 }
 
-// Null where CUDA refuses.
-std::byte* allocate_pinned(std::uint64_t room) {
+// Of all who take some, and never less: it is not given back to the system.
+std::atomic<std::uint64_t> pinned_in_all = 0;
+
+cudaError_t allocate_pinned(std::uint64_t room, std::byte** memory) {
   codec_stream();
   const RelaxedCapture relaxed;
-  void* memory = nullptr;
-  return tried(cudaHostAlloc(&memory, room, cudaHostAllocPortable)) == cudaSuccess
-             ? static_cast<std::byte*>(memory)
-             : nullptr;
+  void* found = nullptr;
+  const cudaError_t error = tried(cudaHostAlloc(&found, room, cudaHostAllocPortable));
+  *memory = static_cast<std::byte*>(found);
+  if (error == cudaSuccess) pinned_in_all += room;
+  return error;
 }
 
-// Pinned memory is never given back to the system: what is larger than any message lies elsewhere,
-// and so does what is beyond so much in all.
+// Buffers that are larger than any message lie elsewhere, and so do those beyond so much pinned
+// memory in all. CUDA may let who asks for it wait for the GPU, so where it has refused once, for
+// whatever reason, nobody asks again.
 constexpr std::uint64_t kMostPinned = std::uint64_t{32} << 20;
 constexpr std::uint64_t kMostPinnedInAll = std::uint64_t{2} << 30;
-std::atomic<std::uint64_t> pinned_in_all = 0;
+std::atomic<bool> is_refused = false;
 
 void* take_pinned(std::size_t bytes) {
   if (bytes > kMostPinned) return nullptr;
   const std::uint64_t room = pinned_room(bytes);
   if (std::byte* const memory = pinned_pool().take(room)) return memory;
-  if (pinned_in_all + room > kMostPinnedInAll) return nullptr;
-  std::byte* const memory = allocate_pinned(room);
-  if (memory != nullptr) pinned_in_all += room;
+  if (is_refused || pinned_in_all + room > kMostPinnedInAll) return nullptr;
+  std::byte* memory = nullptr;
+  try {
+    is_refused = allocate_pinned(room, &memory) != cudaSuccess;
+  } catch (const std::exception&) {  // a thread that gets no device
+    is_refused = true;
+  }
   return memory;
 }
 
@@ -228,9 +236,7 @@ void DeviceBuffer::release() noexcept {
 PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(pinned_room(bytes)) {
   data_ = pinned_pool().take(room_);
   if (data_ != nullptr) return;
-  data_ = allocate_pinned(room_);
-  if (data_ == nullptr)
-    throw GpuError("CUDA refused " + std::to_string(room_) + " bytes of pinned memory", true);
+  require(allocate_pinned(room_, &data_), "pinned memory");
 }
 
 PinnedBuffer::~PinnedBuffer() {
