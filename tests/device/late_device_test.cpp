@@ -145,18 +145,22 @@ TEST_F(LateDevice, OneStreamWaitsForTheOtherBothWays) {
 
 // --- buffers of bytes
 
+// Of rooms that nobody else asks for, so that what is given back is what is taken next.
+constexpr std::uint64_t kMessage = 41'000, kFrame = 57'000;
+
 // Copied to the device as they lie there. Others who need such a buffer while the GPU has not come
 // so far get another, whoever has let go of it.
 TEST_F(LateDevice, MessagesAreKeptUntilTheyAreOnTheDevice) {
   constexpr std::size_t kHeader = 24;
-  const TensorSpec tensor{Dtype::u8, {static_cast<std::int64_t>(kBytes)}};
+  const TensorSpec tensor{Dtype::u8, {static_cast<std::int64_t>(kMessage)}};
   codec_stream();
   Uploads uploads;
   std::vector<DeviceBuffer> there;
   {
     const test::HeldDevice held;
     for (int turn = 0; turn < 20; ++turn) {
-      auto message = std::make_shared<const Bytes>(kHeader + kBytes, static_cast<std::byte>(turn));
+      auto message =
+          std::make_shared<const Bytes>(kHeader + kMessage, static_cast<std::byte>(turn));
       ASSERT_TRUE(is_from_source(*message));
       there.push_back(uploads.upload(Raw{}, tensor, ByteView(*message).subspan(kHeader), message));
     }
@@ -164,16 +168,16 @@ TEST_F(LateDevice, MessagesAreKeptUntilTheyAreOnTheDevice) {
   uploads = Uploads();  // waits for what is under way
   for (std::size_t turn = 0; turn < there.size(); ++turn) {
     const std::vector<float> found = downloaded(there[turn]);
-    EXPECT_TRUE(is_full_of(reinterpret_cast<const std::byte*>(found.data()), kBytes / 4 * 4,
+    EXPECT_TRUE(is_full_of(reinterpret_cast<const std::byte*>(found.data()), kMessage / 4 * 4,
                            static_cast<int>(turn)))
         << turn;
   }
 }
 
 TEST_F(LateDevice, FramesAreKeptUntilTheyHaveCome) {
-  const DeviceBuffer there(kBytes);
+  const DeviceBuffer there(kFrame);
   const auto frame_of = [&] {
-    auto frame = std::make_shared<Bytes>(kBytes);
+    auto frame = std::make_shared<Bytes>(kFrame);
     const std::span<std::byte> room(*frame);
     return FrameCopy(std::move(frame), room, there.data());
   };
@@ -181,13 +185,13 @@ TEST_F(LateDevice, FramesAreKeptUntilTheyHaveCome) {
   std::thread gone;
   {
     const test::HeldDevice held;
-    auto frame = std::make_shared<Bytes>(kBytes);
+    auto frame = std::make_shared<Bytes>(kFrame);
     before = frame->data();
     const std::span<std::byte> room(*frame);
     auto copy = std::make_unique<FrameCopy>(std::move(frame), room, there.data());
     gone = std::thread([&copy] { copy.reset(); });  // waits
     for (int turn = 0; turn < 20; ++turn) {
-      const Bytes other(kBytes);
+      const Bytes other(kFrame);
       EXPECT_NE(other.data(), before);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
