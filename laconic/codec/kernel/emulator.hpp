@@ -133,6 +133,11 @@ inline int __ffs(unsigned x) {
 inline int __clz(int x) {
   return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
+// A store that leaves the cache first.
+template <class T>
+void __stcs(T* at, const T& value) {
+  *at = value;
+}
 // Rounded down.
 inline float __fadd_rd(float a, float b) {
   const double sum = static_cast<double>(a) + b;
