@@ -9,17 +9,13 @@ namespace laconic {
 
 namespace {
 
-// In front of every large buffer, since the source may have been set between taking and giving. No
-// larger than any allocation is aligned, so that plain memory needs no other: an aligned one would
-// write behind its end, and touch pages that nobody uses yet.
-struct alignas(__STDCPP_DEFAULT_NEW_ALIGNMENT__) Head {
-  const BufferSource* source;  // null: operator new
-};
-
 std::atomic<const BufferSource*> buffer_source = nullptr;
 
-const Head& head_of(const std::byte* bytes) {
-  return *reinterpret_cast<const Head*>(bytes - sizeof(Head));
+// The source of such a buffer; null: it lies where all else does. The buffer may be older than the
+// source.
+const BufferSource* source_of(const std::byte* bytes, std::size_t count) {
+  const BufferSource* const source = count < kLargeBuffer ? nullptr : buffer_source.load();
+  return source != nullptr && source->has(bytes) ? source : nullptr;
 }
 
 }  // namespace
@@ -29,29 +25,21 @@ void set_buffer_source(const BufferSource* source) {
 }
 
 std::byte* allocate_bytes(std::size_t count) {
-  if (count < kLargeBuffer) return std::allocator<std::byte>().allocate(count);
-  const std::size_t room = sizeof(Head) + count;
-  const BufferSource* source = buffer_source;
-  void* memory = source == nullptr ? nullptr : source->take(room);
-  if (memory == nullptr) {
-    source = nullptr;
-    memory = ::operator new(room);
-  }
-  ::new (memory) Head{source};
-  return static_cast<std::byte*>(memory) + sizeof(Head);
+  const BufferSource* const source = count < kLargeBuffer ? nullptr : buffer_source.load();
+  void* const memory = source == nullptr ? nullptr : source->take(count);
+  return memory != nullptr ? static_cast<std::byte*>(memory)
+                           : std::allocator<std::byte>().allocate(count);
 }
 
 void free_bytes(std::byte* bytes, std::size_t count) noexcept {
-  if (count < kLargeBuffer) return std::allocator<std::byte>().deallocate(bytes, count);
-  std::byte* const memory = bytes - sizeof(Head);
-  if (const BufferSource* source = head_of(bytes).source)
-    source->give(memory, sizeof(Head) + count);
+  if (const BufferSource* const source = source_of(bytes, count))
+    source->give(bytes, count);
   else
-    ::operator delete(memory);
+    std::allocator<std::byte>().deallocate(bytes, count);
 }
 
 bool is_from_source(const Bytes& bytes) {
-  return bytes.capacity() >= kLargeBuffer && head_of(bytes.data()).source != nullptr;
+  return source_of(bytes.data(), bytes.capacity()) != nullptr;
 }
 
 }  // namespace laconic

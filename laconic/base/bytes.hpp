@@ -24,9 +24,10 @@ static_assert(std::endian::native == std::endian::little,
 // (codec/device_memory.hpp). Both are called by any thread.
 struct BufferSource {
   void* (*take)(std::size_t bytes);  // null: they lie where all else does
-  void (*give)(void* memory, std::size_t bytes) noexcept;
+  bool (*has)(const void* memory) noexcept;
+  void (*give)(void* memory, std::size_t bytes) noexcept;  // Requires: has(memory)
 };
-// From here on, for as long as the process lives; buffers that are there stay where they are.
+// From here on, for as long as any buffer of it lives; those that are there stay where they are.
 void set_buffer_source(const BufferSource* source);
 // Smaller ones never come from it.
 inline constexpr std::size_t kLargeBuffer = std::size_t{4} << 10;

@@ -20,6 +20,10 @@ void* take(std::size_t bytes) {
   return memory;
 }
 
+bool has(const void* memory) noexcept {
+  return taken.contains(const_cast<void*>(memory));
+}
+
 void give(void* memory, std::size_t bytes) noexcept {
   const auto found = taken.find(memory);
   EXPECT_TRUE(found != taken.end() && found->second == bytes) << bytes;
@@ -27,7 +31,7 @@ void give(void* memory, std::size_t bytes) noexcept {
   std::free(memory);
 }
 
-constexpr BufferSource kSource{take, give};
+constexpr BufferSource kSource{take, has, give};
 
 class Buffers : public testing::Test {
  protected:
@@ -77,10 +81,11 @@ TEST_F(Buffers, GoBackWhereTheyCameFrom) {
   EXPECT_FALSE(is_from_source(*before));
   EXPECT_FALSE(is_from_source(refused));
   auto within = std::make_unique<Bytes>(kLargeBuffer);
-  set_buffer_source(nullptr);
   EXPECT_TRUE(is_from_source(*within));
   before = nullptr;
+  EXPECT_EQ(taken.size(), 1U);
   within = nullptr;
+  EXPECT_TRUE(taken.empty());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
@@ -39,8 +40,9 @@ struct CodecStream {
 };
 
 void* take_pinned(std::size_t bytes);
+bool has_pinned(const void* memory) noexcept;
 void give_pinned(void* memory, std::size_t bytes) noexcept;
-constexpr BufferSource kPinnedSource{take_pinned, give_pinned};
+constexpr BufferSource kPinnedSource{take_pinned, has_pinned, give_pinned};
 
 // Never destroyed: the driver may be gone before static objects are.
 CodecStream make_stream() {
@@ -124,9 +126,17 @@ constexpr std::uint64_t kMostPinned = std::uint64_t{32} << 20;
 constexpr std::uint64_t kMostPinnedInAll = std::uint64_t{2} << 30;
 std::atomic<bool> is_refused = false;
 
-void* take_pinned(std::size_t bytes) {
-  if (bytes > kMostPinned) return nullptr;
-  const std::uint64_t room = pinned_room(bytes);
+// What buffers have of it.
+struct Lent {
+  std::mutex mutex;
+  std::unordered_set<const void*> memory;
+};
+Lent& lent() {
+  static auto* to_buffers = new Lent;
+  return *to_buffers;
+}
+
+std::byte* find_pinned(std::uint64_t room) {
   if (std::byte* const memory = pinned_pool().take(room)) return memory;
   if (is_refused || pinned_in_all + room > kMostPinnedInAll) return nullptr;
   std::byte* memory = nullptr;
@@ -138,8 +148,29 @@ void* take_pinned(std::size_t bytes) {
   return memory;
 }
 
+void* take_pinned(std::size_t bytes) {
+  std::byte* const memory = bytes > kMostPinned ? nullptr : find_pinned(pinned_room(bytes));
+  if (memory == nullptr) return nullptr;
+  const std::lock_guard lock(lent().mutex);
+  lent().memory.insert(memory);
+  return memory;
+}
+
+bool has_pinned(const void* memory) noexcept {
+  const std::lock_guard lock(lent().mutex);
+  return lent().memory.contains(memory);
+}
+
+// Where there is no memory to remember it by, it is lost.
 void give_pinned(void* memory, std::size_t bytes) noexcept {
-  pinned_pool().give(pinned_room(bytes), static_cast<std::byte*>(memory));
+  try {
+    {
+      const std::lock_guard lock(lent().mutex);
+      lent().memory.erase(memory);
+    }
+    pinned_pool().give(pinned_room(bytes), static_cast<std::byte*>(memory));
+  } catch (const std::exception&) {
+  }
 }
 
 // Pieces for messages. Whoever takes one queues its work behind that of whoever gave it.
