@@ -70,8 +70,8 @@ void device_clear(void* at, std::uint64_t bytes, Stream stream);
 // Eight bytes that the host knows.
 void device_put(std::uint64_t value, std::byte* out, Stream stream);
 
-// --- quantise (quantise.cu, rotate.cu). Payloads are laid out as codec/quantise_layout.hpp says
-// and begin at a multiple of 16 bytes.
+// --- quantise (quantise.cu, dequantise.cu, rotate.cu). Payloads are laid out as
+// codec/quantise_layout.hpp says and begin at a multiple of 16 bytes.
 
 std::uint64_t quantise_scratch_bytes(const Quantise& codec, const QuantiseLayout& layout);
 void device_quantise(const Quantise& codec, const QuantiseLayout& layout,
