@@ -33,9 +33,9 @@ using kernel::Stream;
 
 // Whether this build has them; LACONIC_DEVICE_CODECS=0 in the environment says no, to compare.
 bool has_device_codecs();
-// LACONIC_DEVICE_CODECS=hollow: of lossy codecs, those of power_sgd excepted, a GPU copies a message
-// of zeros that was encoded once, and decodes nothing. So a run trains nonsense, at the speed of one
-// whose codecs cost next to nothing; what it remembers, and saves, is worthless.
+// LACONIC_DEVICE_CODECS=hollow: of lossy codecs, those of power_sgd excepted, a GPU copies a
+// message of zeros that was encoded once, and decodes nothing. So a run trains nonsense, at the
+// speed of one whose codecs cost next to nothing; what it remembers, and saves, is worthless.
 bool has_hollow_codecs();
 
 // What a codec needs beside the numbers, as CodecInput.
