@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little,
 
 // Where large buffers of bytes lie, if not where all else does. A device copies by itself to and
 // from memory that is pinned, so who computes on one lets messages lie there
-// (codec/device_memory.hpp). Both are called by any thread.
+// (codec/device_memory.hpp). Any thread may call them.
 struct BufferSource {
   void* (*take)(std::size_t bytes);  // null: they lie where all else does
   bool (*has)(const void* memory) noexcept;
